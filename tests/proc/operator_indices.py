@@ -181,3 +181,56 @@ def rows_are_chosen_in_the_order_of_a_sort(device: str | torch.device) -> Any:
     leaf = x.detach().clone().requires_grad_()
     (leaf.sort()[0][:2].sum() + leaf.topk(1)[0].sum()).backward()
     return [*found, *torch.tensor(2.0).to(device).sort(), leaf.grad]
+
+
+@scenario
+def sorts_take_each_nan_for_the_largest_number(device: str | torch.device) -> Any:
+    """PyTorch/XLA sorted by IEEE 754's total order, in which a NaN with its sign bit set is the smallest."""
+    nan, inf = float("nan"), float("inf")
+    numbers = torch.tensor([[1.0, nan, 2.0, 0.5], [-1.0, 4.0, inf, -inf], [nan, 3.0, nan, 7.0]])
+    found: list[torch.Tensor] = []
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+        for values in (numbers, numbers.copysign(torch.tensor(-1.0))):
+            x = values.to(dtype).to(device)
+            for descending in (False, True):
+                found += [*x.sort(descending=descending), *x.sort(0, descending), x.argsort(descending=descending)]
+                found += [*x.sort(stable=True, descending=descending), *x.topk(2, largest=descending)]
+            found += [*x.kthvalue(2), *x.kthvalue(3, 0, keepdim=True), x.msort(), *x[2, 0].sort()]
+            found.append(x.float().nanquantile(0.4))
+    leaf = numbers.neg().to(device).requires_grad_()
+    (leaf.sort()[0][:, :2].nan_to_num().sum() + leaf.topk(1, largest=False)[0].sum()).backward()
+    assert leaf.grad is not None
+    return [*found, leaf.grad]
+
+
+@scenario
+def a_stable_sort_keeps_the_order_of_both_zeros(device: str | torch.device) -> Any:
+    zeros = torch.tensor([0.0, -0.0, 1.0, -0.0, 0.0, float("nan"), -1.0])
+    found: list[torch.Tensor] = []
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        x = zeros.to(dtype).to(device)
+        for descending in (False, True):
+            values, indices = x.sort(stable=True, descending=descending)
+            found += [values, indices, values.signbit() & ~values.isnan()]
+        found += x.expand(2, 7).sort(dim=0, stable=True)
+    return [*found, zeros.to(device).argsort(stable=True), *torch.tensor(-0.0).to(device).sort(stable=True)]
+
+
+@scenario
+def sorts_are_written_into_tensors_of_their_types_only(device: str | torch.device) -> Any:
+    x = torch.tensor([3.0, 1.0, 2.0]).to(device)
+    operations: tuple[Callable[..., Any], ...] = (
+        torch.sort,
+        lambda x, out: torch.cummax(x, 0, out=out),
+        lambda x, out: torch.kthvalue(x, 2, out=out),
+    )
+    for operation in operations:
+        for types in ((torch.float64, torch.int64), (torch.float32, torch.int32)):
+            out = tuple(torch.empty(3, dtype=dtype, device=device) for dtype in types)
+            try:
+                operation(x, out=out)
+            except RuntimeError:
+                continue
+            raise AssertionError(f"not refused: {types}")
+    out = (torch.empty(3, device=device), torch.empty(3, dtype=torch.int64, device=device))
+    return torch.sort(x, out=out)

@@ -29,16 +29,6 @@ def scalar_as_vector(kernel: Callable[..., Any], *arguments: Any, **named: Any) 
     return tree_map_only(torch.Tensor, lambda tensor: tensor.reshape(()), result)
 
 
-def with_own_indices(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """``sort`` and ``topk``, whose indices come from an operation of their own.
-
-    PyTorch/XLA takes the shape of both results for that of an index that is one of them, and XLA ends the process
-    (``values.index_select(0, x.argsort())``, ``index_add``, ``index_copy``, ``embedding``).
-    """
-    values, indices = scalar_as_vector(kernel, *arguments, **named)
-    return values, indices + 0
-
-
 def check_of_scalar(*dims: int) -> None:
     """Of a 0-dimensional tensor these dimensions can be named.
 
@@ -149,7 +139,6 @@ WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
     (
         "flip",
         "index_reduce",
-        "kthvalue",
         "logcumsumexp",
         "median.dim",
         "mode",
@@ -160,7 +149,6 @@ WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
     ),
     scalar_as_vector,
 )
-WRAPPED |= dict.fromkeys(("sort", "sort.stable", "topk"), with_own_indices)
 WRAPPED |= dict.fromkeys(("index_add", "index_copy"), of_source)
 WRAPPED |= {"index_fill.int_Scalar": index_fill, "index_fill.int_Tensor": index_fill}
 WRAPPED |= {f"scatter.{overload}": scatter for overload in ("src", "value", "reduce", "value_reduce")}

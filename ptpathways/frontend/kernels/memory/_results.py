@@ -31,8 +31,11 @@ EXACT = frozenset((
 """Operations that torch writes only into tensors of the first one's type, which its kernels without values forget."""
 CAST = frozenset(("_chunk_cat", "angle", "normal"))
 """Those that it writes into tensors that can hold the first one's type."""
+WITH_INDICES = ("cummax", "cummin", "kthvalue", "sort")
+"""Those whose values it writes into a tensor of the first one's type, and their indices into another."""
 OF_TYPES = {"all": ("bool", "uint8"), "any": ("bool", "uint8"), "isin": ("bool",), "multinomial": ("int64",)}
 OF_TYPES |= {"nonzero": ("int64",), "bucketize": ("int64", "int32"), "searchsorted": ("int64", "int32")}
+OF_TYPES |= dict.fromkeys(WITH_INDICES, ("int64",))
 """Those that it writes into tensors of these types only."""
 OF_INDICES = ("argmax", "argmin", "histogram")
 """Those of floats whose results are none, which the kernels without values know."""
@@ -160,6 +163,8 @@ def _check_type(name: str, operator: torch._ops.OpOverload, arguments: tuple[Any
     dtype = str(result.dtype).removeprefix("torch.")
     if name in EXACT or name.endswith("_copy"):
         _refusals.one_type(f"{operator} with out=", first, result)
+    if name in WITH_INDICES:
+        _refusals.one_type(f"{operator} with values=", first, tensors[-2])
     if operator is torch.ops.aten.lerp.Tensor_out and tensors[2].dim():
         _refusals.one_type(f"{operator} with out=", first, result)
     if (name in OF_TYPES and dtype not in OF_TYPES[name]) or (name in ("cumprod", "cumsum") and dtype == "bool"):
