@@ -38,7 +38,7 @@ MemoryGate::Pass MemoryGate::Enter(Outbox& outbox) {
 
 void MemoryGate::SendOrders(Outbox& outbox) {
   if (!ledger_.has_orders()) return;
-  for (MemoryLedger::Order& order : ledger_.TakeOrders()) {
+  for (MemoryOrder& order : ledger_.TakeOrders()) {
     const Connection& to = hosts_[order.host].connection;
     if (order.restore) {
       outbox.Send(to, wire::Restore{std::move(order.buffers)});

@@ -21,8 +21,6 @@ constexpr uint64_t kPatience = 10;
 
 }  // namespace
 
-std::vector<MemoryLedger::Order> MemoryLedger::TakeOrders() { return std::exchange(orders_, {}); }
-
 std::vector<uint32_t> MemoryLedger::WaitersByAge() const {
   std::vector<std::pair<uint64_t, uint32_t>> aged;
   for (const auto& [client, waiter] : waiters_) aged.emplace_back(waiter.order, client);
@@ -36,9 +34,9 @@ std::optional<uint32_t> MemoryLedger::TakeReady() {
   if (waiters_.empty()) return std::nullopt;
   for (const uint32_t client : WaitersByAge()) {
     Waiter& waiter = waiters_.at(client);
-    if (waiter.looked_at == generation_) continue;
-    waiter.looked_at = generation_;
-    if (Evaluate(waiter.request, true) && (waiter.let_through || FitsTouched(client))) return client;
+    if (waiter.looked_at == books_.generation()) continue;
+    waiter.looked_at = books_.generation();
+    if (books_.Evaluate(waiter.request, true) && (waiter.let_through || books_.Fits(client))) return client;
   }
   return std::nullopt;
 }
@@ -52,104 +50,97 @@ void MemoryLedger::Tick(uint64_t now_ms) {
 }
 
 void MemoryLedger::MakeRoom(uint32_t client, Waiter& waiter, uint64_t now_ms) {
-  AgeResidents();
-  Evaluate(waiter.request, true);
+  books_.AgeResidents();
+  books_.Evaluate(waiter.request, true);
   const bool lost_patience = waiter.spilled_ms != 0 &&
                              now_ms >= waiter.spilled_ms + kPatience * std::max<uint64_t>(options_.spill_after_ms, 1);
-  std::vector<std::pair<uint32_t, int64_t>> missing;  // device, bytes
-  for (const uint32_t d : touched_) {
-    const Device& device = devices_[d];
+  std::vector<uint32_t> growing;  // devices with a limit, of which it asks something
+  std::vector<Missing> missing;
+  for (const uint32_t d : books_.touched()) {
+    const MemoryBooks::Device& device = books_.devices()[d];
     const int64_t asked = device.asked();
     if (device.limit == 0 || asked <= 0) continue;
     if (device.closed_for != 0 && device.closed_for != client) return;  // an older one is next here
+    growing.push_back(d);
     // Runs in flight end by themselves, so what they need meanwhile is not missing.
     const int64_t more = device.used - (lost_patience ? 0 : device.leaving) + asked - device.limit;
-    if (more > 0) missing.emplace_back(d, more);
+    if (more > 0) missing.push_back({d, more});
   }
-  std::vector<Order> orders;
+  std::vector<MemoryOrder> orders;
   if (!missing.empty() && !ChooseVictims(client, missing, orders)) {
     const bool only_own = std::all_of(missing.begin(), missing.end(),
-                                      [&](const auto& item) { return OnlyOwnBuffers(client, item.first); });
+                                      [&](const Missing& item) { return OnlyOwnBuffers(client, item.device); });
     if (only_own && now_ms >= waiter.since_ms + options_.refuse_after_ms) {
       waiter.let_through = true;
-      Freed();
+      books_.Freed();
     }
     return;
   }
-  for (const uint32_t d : touched_) {
-    if (devices_[d].limit != 0 && devices_[d].asked() > 0) devices_[d].closed_for = client;
-  }
+  for (const uint32_t d : growing) books_.CloseFor(d, client);
   if (orders.empty()) return;
   waiter.spilled_ms = now_ms;
-  for (Order& order : orders) {
-    Host& host = hosts_[order.host];
-    for (const uint64_t id : order.buffers) {
-      Entry& entry = host.buffers.at(id);
-      entry.place = Place::kLeaving;
-      host.staged += entry.total();
-      ForDevices(entry, [&](uint32_t device) { devices_[device].leaving += entry.bytes; });
-    }
+  for (MemoryOrder& order : orders) {
+    books_.Leave(order);
     spills_ += order.buffers.size();
     orders_.push_back(std::move(order));
   }
 }
 
 // Buffers that the waiter does not name: those of clients that wait themselves first, then those of others, its own
-// last; among these the least recently named first. False when they are not enough.
-bool MemoryLedger::ChooseVictims(uint32_t client, std::vector<std::pair<uint32_t, int64_t>> missing,
-                                 std::vector<Order>& orders) {
-  for (size_t next = 0; next < missing.size(); ++next) {
-    const auto [d, bytes] = missing[next];
-    if (bytes <= 0) continue;
-    const uint32_t index = devices_[d].host;
-    Host& host = hosts_[index];
+// last; among these the least recently named first.
+std::vector<uint64_t> MemoryLedger::Candidates(uint32_t client, uint32_t device) const {
+  using Rank = std::tuple<int, bool, uint64_t, uint64_t>;  // class, small, last named, id
+  std::vector<Rank> ranked;
+  for (const auto& [id, entry] : books_.hosts()[books_.devices()[device].host].buffers) {
+    if (entry.place != MemoryBooks::Place::kDevice || entry.pins > 0 || entry.missing > 0 || entry.bytes == 0) continue;
+    if (books_.IsNamed(entry) || !entry.IsOn(device)) continue;
+    const uint32_t owner = static_cast<uint32_t>(wire::ClientOf(id));
+    const int rank = owner == client ? 2 : waiters_.contains(owner) ? 0 : 1;
+    ranked.emplace_back(rank, entry.bytes < kSmallBytes, entry.named, id);
+  }
+  std::sort(ranked.begin(), ranked.end());
+  std::vector<uint64_t> ids;
+  for (const Rank& one : ranked) ids.push_back(std::get<3>(one));
+  return ids;
+}
+
+// False when they are not enough.
+bool MemoryLedger::ChooseVictims(uint32_t client, std::vector<Missing> missing,
+                                 std::vector<MemoryOrder>& orders) const {
+  for (const Missing& here : missing) {
+    if (here.bytes <= 0) continue;
+    const uint32_t index = books_.devices()[here.device].host;
+    const MemoryBooks::Host& host = books_.hosts()[index];
     int64_t room = host.staging_limit - host.staged;
-    auto order = std::find_if(orders.begin(), orders.end(), [&](const Order& o) { return o.host == index; });
+    auto order = std::find_if(orders.begin(), orders.end(), [&](const MemoryOrder& o) { return o.host == index; });
     if (order == orders.end()) {
       orders.push_back({index, false, {}});
       order = std::prev(orders.end());
     }
     for (const uint64_t id : order->buffers) room -= host.buffers.at(id).total();
-    using Rank = std::tuple<int, bool, uint64_t, uint64_t>;  // class, small, last named, id
-    std::vector<Rank> candidates;
-    for (const auto& [id, entry] : host.buffers) {
-      if (entry.place != Place::kDevice || entry.pins > 0 || entry.missing > 0 || entry.bytes == 0) continue;
-      // Seen by the evaluation just made: an argument of the waiter. (Donated ones are marked 0, but are named now.)
-      if (entry.named == clock_) continue;
-      bool here = entry.device == d;
-      for (const uint32_t other : entry.more_devices) here = here || other == d;
-      if (!here || std::find(order->buffers.begin(), order->buffers.end(), id) != order->buffers.end()) continue;
-      const uint32_t owner = static_cast<uint32_t>(wire::ClientOf(id));
-      const int rank = owner == client ? 2 : waiters_.contains(owner) ? 0 : 1;
-      candidates.emplace_back(rank, entry.bytes < kSmallBytes, entry.named, id);
-    }
-    std::sort(candidates.begin(), candidates.end());
-    for (const Rank& candidate : candidates) {
-      if (missing[next].second <= 0) break;
-      const uint64_t id = std::get<3>(candidate);
-      const Entry& entry = host.buffers.at(id);
-      if (entry.total() > room) continue;
+    for (const uint64_t id : Candidates(client, here.device)) {
+      if (here.bytes <= 0) break;
+      const MemoryBooks::Entry& entry = host.buffers.at(id);
+      const bool chosen = std::find(order->buffers.begin(), order->buffers.end(), id) != order->buffers.end();
+      if (chosen || entry.total() > room) continue;
       room -= entry.total();
       order->buffers.push_back(id);
-      ForDevices(entry, [&](uint32_t device) {
-        for (auto& [other, left] : missing) {
-          if (other == device) left -= entry.bytes;
-        }
-      });
+      for (Missing& other : missing) {
+        if (entry.IsOn(other.device)) other.bytes -= entry.bytes;
+      }
     }
-    if (missing[next].second > 0) return false;
+    if (here.bytes > 0) return false;
   }
-  std::erase_if(orders, [](const Order& order) { return order.buffers.empty(); });
+  std::erase_if(orders, [](const MemoryOrder& order) { return order.buffers.empty(); });
   return true;
 }
 
-bool MemoryLedger::OnlyOwnBuffers(uint32_t client, uint32_t d) const {
-  if (devices_[d].leaving > 0) return false;  // there will be room yet
-  const Host& host = hosts_[devices_[d].host];
+bool MemoryLedger::OnlyOwnBuffers(uint32_t client, uint32_t device) const {
+  if (books_.devices()[device].leaving > 0) return false;  // there will be room yet
+  const MemoryBooks::Host& host = books_.hosts()[books_.devices()[device].host];
   return std::all_of(host.buffers.begin(), host.buffers.end(), [&](const auto& item) {
-    if (wire::ClientOf(item.first) == client || item.second.place == Place::kStaged) return true;
-    const std::vector<uint32_t>& more = item.second.more_devices;
-    return item.second.device != d && std::find(more.begin(), more.end(), d) == more.end();
+    const auto& [id, entry] = item;
+    return wire::ClientOf(id) == client || entry.place == MemoryBooks::Place::kStaged || !entry.IsOn(device);
   });
 }
 
