@@ -92,7 +92,6 @@ Status Functions::RegisterOn(Function& function, std::vector<uint32_t> devices) 
   request.replicas = spec.replicas;
   request.partitions = spec.partitions;
   request.one_device = spec.one_device;
-  request.want_reply = 1;
   request.want_sharding = spec.wants_sharding;
   request.devices = std::move(devices);
   return core_.Send(

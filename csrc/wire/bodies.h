@@ -24,10 +24,10 @@ enum class Role : uint8_t { kClient = 1, kWorker = 2 };
 
 // Top 16 bits of every id name the client that minted it (0 is never a client).
 inline constexpr int kClientShift = 48;
-inline constexpr uint64_t ClientOf(uint64_t id) { return id >> kClientShift; }
+constexpr uint64_t ClientOf(uint64_t id) { return id >> kClientShift; }
 inline constexpr uint32_t kMaxClients = (1u << 15) - 1;
 // The lower bits of a client's first id: sessions that have the same client's number begin 2^32 ids apart.
-inline constexpr uint64_t FirstIdOf(uint64_t session) { return (session / kMaxClients % 0xffff << 32) + 1; }
+constexpr uint64_t FirstIdOf(uint64_t session) { return (session / kMaxClients % 0xffff << 32) + 1; }
 
 struct DeviceDescription {
   uint32_t local_ordinal = 0;
@@ -180,12 +180,11 @@ struct Register {
   uint32_t replicas = 1;
   uint32_t partitions = 1;
   uint8_t one_device = 0;     // compiled for one device, runs on whichever the run names
-  uint8_t want_reply = 0;     // a Registered message is sent also when the compile succeeds
-  uint8_t want_sharding = 0;  // and says how the results lie over the partitions
+  uint8_t want_sharding = 0;  // the answer says how the results lie over the partitions
   std::vector<uint32_t> devices;
   template <typename A>
   void Fields(A& a) {
-    a(function)(name)(format)(source)(replicas)(partitions)(one_device)(want_reply)(want_sharding)(devices);
+    a(function)(name)(format)(source)(replicas)(partitions)(one_device)(want_sharding)(devices);
   }
 };
 

@@ -18,7 +18,7 @@ namespace pathways::wire {
 
 inline constexpr uint32_t kMagic = 0x31595750;  // "PWY1" in memory order
 // Raised when a body's layout changes. Peers of different versions refuse each other in the handshake (Hello).
-inline constexpr uint16_t kProtocolVersion = 12;
+inline constexpr uint16_t kProtocolVersion = 13;
 inline constexpr size_t kHeaderBytes = 24;
 // Bodies are small by design: bulk bytes go in payload frames or shared memory.
 inline constexpr size_t kMaxBodyBytes = 16u << 20;

@@ -36,7 +36,7 @@ Run SampleRun() {
 // The worked example of docs/protocol.md. If this changes, so must kProtocolVersion.
 TEST(GoldenRun) {
   EXPECT_EQ(Hex(Encode(SampleRun(), 9)),
-            std::string("505759310c000b0009000000000000005400000000000000"  // header: PWY1, 8, RUN, 9, 84 bytes
+            std::string("505759310d000b0009000000000000005400000000000000"  // header: PWY1, 8, RUN, 9, 84 bytes
                         "0700000000000100"                                  // run
                         "0200000000000100"                                  // function
                         "0800000000000100"                                  // first output
@@ -48,7 +48,7 @@ TEST(GoldenRun) {
 }
 
 TEST(GoldenFree) {
-  EXPECT_EQ(Hex(Encode(Free{2, {1, 258}})), std::string("505759310c000f0000000000000000001800000000000000"
+  EXPECT_EQ(Hex(Encode(Free{2, {1, 258}})), std::string("505759310d000f0000000000000000001800000000000000"
                                                         "02000000"
                                                         "02000000"
                                                         "0100000000000000"
@@ -57,39 +57,39 @@ TEST(GoldenFree) {
 
 TEST(GoldenLinks) {
   EXPECT_EQ(Hex(Encode(PeerHello{"c1", "node-1", 5, 9, 7, 8, 1})),
-            std::string("505759310c00190000000000000000003100000000000000"
+            std::string("505759310d00190000000000000000003100000000000000"
                         "020000006331060000006e6f64652d31"  // cluster, machine
                         "05000000000000000900000000000000"  // number, other
                         "0700000000000000080000000000000001"));
-  EXPECT_EQ(Hex(Encode(PeerSeen{5, 8, 0})), std::string("505759310c00320000000000000000001100000000000000"
+  EXPECT_EQ(Hex(Encode(PeerSeen{5, 8, 0})), std::string("505759310d00320000000000000000001100000000000000"
                                                         "0500000000000000080000000000000000"));
   EXPECT_EQ(Hex(Encode(TransferFailed{1, (uint64_t{1} << kClientShift) | 6, DeadlineExceeded("61 s")})),
-            std::string("505759310c00330000000000000000001800000000000000"
+            std::string("505759310d00330000000000000000001800000000000000"
                         "010000000600000000000100"  // host, key
                         "040000000400000036312073"));
 }
 
 TEST(GoldenRotate) {
-  EXPECT_EQ(Hex(Encode(Rotate{"pw1w-00"})), std::string("505759310c00340000000000000000000b00000000000000"
+  EXPECT_EQ(Hex(Encode(Rotate{"pw1w-00"})), std::string("505759310d00340000000000000000000b00000000000000"
                                                         "07000000707731772d3030"));
 }
 
 TEST(GoldenCollectives) {
   EXPECT_EQ(Hex(Encode(CollectiveChunk{1, 2, 3, 4, 5, 6, 7, 8, 9, 1})),
-            std::string("505759310c002500000000000000000034000000"
+            std::string("505759310d002500000000000000000034000000"
                         "00000000"
                         "010000000200000003000000"          // source host and device, target device
                         "040000000000000005000000"          // sequence, node
                         "06000000000000000700000000000000"  // offset, total
                         "080000000900000001000000"));       // number, ordinal, round
-  EXPECT_EQ(Hex(Encode(CollectiveTaken{1, 2, 3, 4})), std::string("505759310c002600000000000000000010000000"
+  EXPECT_EQ(Hex(Encode(CollectiveTaken{1, 2, 3, 4})), std::string("505759310d002600000000000000000010000000"
                                                                   "00000000"
                                                                   "01000000020000000300000004000000"));
 }
 
 TEST(GoldenFeed) {
   EXPECT_EQ(Hex(Encode(Feed{1, 2, 3, 4, {5}, "ab"})),
-            std::string("505759310c002e0000000000000000002a000000"
+            std::string("505759310d002e0000000000000000002a000000"
                         "00000000"
                         "01000000000000000200000000000000"  // request, pipeline
                         "0300000004000000"                  // host, worker
@@ -99,7 +99,7 @@ TEST(GoldenFeed) {
 
 TEST(GoldenFiles) {
   EXPECT_EQ(Hex(Encode(Save{1, 2, "/a", 24, 1, "h", {{3, 0, {{0, 16, {4}, {1}, {0}, {2}}}}}})),
-            std::string("505759310c002a00000000000000000070000000"
+            std::string("505759310d002a00000000000000000070000000"
                         "00000000"
                         "0100000000000000"                  // request
                         "02000000020000002f61"              // host, path
@@ -111,7 +111,7 @@ TEST(GoldenFiles) {
                         "010000000100000000000000"          // from element 1
                         "010000000000000000000000"          // of the shard from element 0
                         "010000000200000000000000"));       // 2 elements
-  EXPECT_EQ(Hex(Encode(Stored{1, 2, OkStatus(), 8, 9, 10})), std::string("505759310c002c00000000000000000028000000"
+  EXPECT_EQ(Hex(Encode(Stored{1, 2, OkStatus(), 8, 9, 10})), std::string("505759310d002c00000000000000000028000000"
                                                                          "00000000"
                                                                          "0100000000000000020000000000000000000000"
                                                                          "080000000000000009000000000000000a000000"));
@@ -119,7 +119,7 @@ TEST(GoldenFiles) {
 
 TEST(GoldenBytesOfWelcome) {
   EXPECT_EQ(Hex(Encode(Welcome{3, "c", 500, 4000, {}, 9, {{2, "c/3/9/0a"}}, "", 7, "s"})),
-            std::string("505759310c0002000000000000000000420000"
+            std::string("505759310d0002000000000000000000420000"
                         "0000000000"
                         "03000000"          // peer
                         "0100000063"        // cluster
@@ -135,7 +135,7 @@ TEST(GoldenBytesOfWelcome) {
 
 TEST(GoldenHeartbeatAndNumberOnALine) {
   EXPECT_EQ(Hex(Encode(Heartbeat{1, 2, 3, 1, 0, 4, 5, "0123456789abcdef", 6})),
-            std::string("505759310c00050000000000000000004600000000000000"
+            std::string("505759310d00050000000000000000004600000000000000"
                         "01000000000000000200000000000000"          // live buffers and bytes
                         "03000000000000000100"                      // received 3; send again; it hears something
                         "04000000000000000500000000000000"          // line, count
@@ -143,7 +143,7 @@ TEST(GoldenHeartbeatAndNumberOnALine) {
                         "0600000000000000"));                       // its engine is still for 6 ms
   std::string frame = Encode(Free{2, {}});
   PatchNumber(frame, 5);
-  EXPECT_EQ(Hex(frame), std::string("505759310c000f0000000000000000000800000005000080"
+  EXPECT_EQ(Hex(frame), std::string("505759310d000f0000000000000000000800000005000080"
                                     "0200000000000000"));
   EXPECT_EQ(DecodeHead(frame)->header.number, LineNumber(5));
   frame[23] = 0;  // the top bit
@@ -226,7 +226,7 @@ TEST(EveryDecoderSurvivesGarbage) {
   Fuzz(Topology{{host}, {{1, "w/a/2/0a"}}}, random);
   Fuzz(Heartbeat{1, 2}, random);
   Fuzz(Goodbye{"bye"}, random);
-  Fuzz(Register{1, "f", "hlo", "a.py:1", 1, 4, 0, 1, 1, {0, 1, 2, 3}}, random);
+  Fuzz(Register{1, "f", "hlo", "a.py:1", 1, 4, 0, 1, {0, 1, 2, 3}}, random);
   Fuzz(Registered{1, 0, OkStatus(), {type, type}, 1, 2, 3, "sharding", 40}, random);
   Fuzz(Unregister{{1, 2, 3}, {4}}, random);
   Fuzz(Put{1, 1, 0, 1, 0, type, std::string(24, 'x')}, random);

@@ -15,7 +15,7 @@ from ptpathways import core
 ZMQ_VARIABLE = "PTPATHWAYS_LIBZMQ"
 """Environment variable naming the libzmq to use instead of pyzmq's."""
 
-PROTOCOL_VERSION = 12
+PROTOCOL_VERSION = 13
 """The wire protocol that this Python side was written for (csrc/wire/message.h)."""
 
 _SYSTEM_ZMQ = "libzmq.so.5"

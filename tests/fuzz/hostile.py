@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-PROTOCOL = 12
+PROTOCOL = 13
 HELLO, WELCOME, REJECT = 1, 2, 3
 
 ADD_ONE = (
