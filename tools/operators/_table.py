@@ -76,8 +76,8 @@ The database does not cover these differences:
 - Where a window of `max_pool` has nan, or only minus infinity, its index differs from torch's (the value is right;
   `max_unpool` is not).
 - XLA's CPU compiler treats numbers below 1.2e-38 as zero.
-- `sort`, `argsort`, `topk` and `kthvalue` have equal elements, such as 0.0 and -0.0, in another order unless `stable=True`
-  asks for theirs (torch leaves it open).
+- `sort`, `argsort`, `topk` and `kthvalue` have equal elements, such as 0.0 and -0.0, in another order unless
+  `stable=True` asks for theirs (torch leaves it open).
 - Integers divided by a tensor's element that is zero give -1, where the CPU raises; the number zero is refused.
 - XLA treats a boolean times a float as a choice: false times infinity, or times NaN, is zero.
 - A float that an integer type does not hold becomes the nearest integer that it does, and NaN zero, where C++ leaves
