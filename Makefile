@@ -11,7 +11,7 @@ STAMP := $(VENV)/.setup-stamp
 JAX := build/jax-venv/.stamp
 CPP_FILES = $(shell find csrc -name '*.h' -o -name '*.cc')
 
-.PHONY: setup native plugins native-test native-asan native-tsan native-changed-sanitized thread-safety lint format docs test test-long test-all fuzz-capture chaos operators demo bench-peers clean
+.PHONY: setup native plugins native-test native-asan native-tsan native-changed-sanitized thread-safety tidy lint format docs test test-long test-all fuzz-capture chaos operators demo bench-peers clean
 
 setup: $(STAMP)
 
@@ -62,6 +62,10 @@ native-changed-sanitized: $(DEPS)
 thread-safety: native
 	$(PY) -m pip install --disable-pip-version-check -q ziglang==0.17.1
 	$(PY) tools/thread_safety.py
+
+tidy: native
+	$(PY) -m pip install --disable-pip-version-check -q clang-tidy==19.1.0
+	$(PY) tools/tidy.py
 
 lint: $(DEV)
 	$(VENV)/bin/ruff check .

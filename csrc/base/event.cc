@@ -8,7 +8,7 @@ std::shared_ptr<Event> Event::Done(Status status) {
   return event;
 }
 
-bool Event::Set(Status status) {
+bool Event::Set(const Status& status) {
   std::vector<Callback> callbacks;
   {
     std::lock_guard lock(mutex_);

@@ -30,7 +30,7 @@ class Event {
   static std::shared_ptr<Event> Done(Status status);
 
   // Sets the outcome. Later calls are ignored, so that a lost host and a late answer may race; returns false then.
-  bool Set(Status status);
+  bool Set(const Status& status);
 
   bool IsReady() const;
   // The outcome if set, nothing before.

@@ -35,7 +35,7 @@ std::shared_ptr<Session> Connect(const std::string& controller, const std::strin
   options.priority = priority;
   options.keys = Unwrap(transport::KeysOfToken(token, transport::Role::kClient));
   if (controller.empty()) {
-    options.link = [](client::Link::Sink sink, std::function<void(Status)>) {
+    options.link = [](client::Link::Sink sink, const std::function<void(Status)>&) {
       return OpenEmbeddedLink(std::move(sink));
     };
   } else {

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "csrc/base/event.h"
 #include "csrc/base/status.h"
@@ -36,7 +37,7 @@ Status WaitFor(const std::shared_ptr<Event>& event, double timeout_s, const std:
 // `options[key]`, or `fallback` when absent.
 template <typename T>
 T Option(const pybind11::dict& options, const char* key, T fallback) {
-  return options.contains(key) ? options[key].template cast<T>() : fallback;
+  return options.contains(key) ? options[key].template cast<T>() : std::move(fallback);
 }
 
 // Named options of a plugin: texts, truth values, integers, numbers, lists of integers.

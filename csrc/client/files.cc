@@ -22,7 +22,7 @@ FileOperation Files::Save(wire::Save save, std::span<const SavedShard> shards) {
   for (const SavedShard& item : shards) {
     if (Status status = CheckSaved(item.shard, save.host); !status.ok()) {
       const FileOperation refused;
-      refused.done->Set(std::move(status));
+      refused.done->Set(status);
       return refused;
     }
     save.shards.push_back({item.shard.buffer->id(), item.shard.index, item.boxes});

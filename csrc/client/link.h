@@ -26,6 +26,7 @@ class Link {
   using Sink = std::function<void(std::string head, std::vector<Payload> payloads)>;
   virtual ~Link() = default;
   // The first message.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): others write into it.
   virtual Status Join(wire::Hello hello) { return Send(wire::Encode(hello), {}); }
   virtual Status Send(std::string head, std::vector<Payload> payloads) = 0;
   // The next connection needs these keys, or still those of this one.

@@ -141,7 +141,7 @@ Status Transfers::MaySend(std::string_view peer, uint64_t key) const {
   return Status(Code::kPermissionDenied, "bytes of a fetch must come from the host that was asked");
 }
 
-void Transfers::Upload(uint64_t key, uint32_t host, std::shared_ptr<HostMemory> bytes) {
+void Transfers::Upload(uint64_t key, uint32_t host, const std::shared_ptr<HostMemory>& bytes) {
   const uint64_t size = bytes->size();
   uploaded_ += size;
   std::string peer;

@@ -44,7 +44,7 @@ class Transfers : public dataplane::DataSink {
   // --- for Buffers
   std::shared_ptr<HostMemory> Copy(const void* bytes, size_t size) { return upload_memory_->Copy(bytes, size); }
   // Sends the bytes of transfer `key` to a host. Waits while too many bytes have not been taken.
-  void Upload(uint64_t key, uint32_t host, std::shared_ptr<HostMemory> bytes);
+  void Upload(uint64_t key, uint32_t host, const std::shared_ptr<HostMemory>& bytes);
   // The host is told that the bytes of `key` will not come.
   void FailUpload(uint64_t key, uint32_t host, const Status& status);
   // Counts bytes that went inside a message.

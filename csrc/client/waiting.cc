@@ -13,7 +13,7 @@ std::optional<Status> AwaitUnlessInterrupted(const Event& event, const interrupt
   std::optional<waits::Entry> entry;
   while (!status && !watch.interrupted()) {
     const auto left = deadline - Clock::now();
-    if (left <= left.zero()) break;
+    if (left <= Clock::duration::zero()) break;
     status = event.WaitFor(std::min<std::chrono::nanoseconds>(left, kInterruptSlice));
     if (!status && !entry) entry.emplace(std::string(what));
   }

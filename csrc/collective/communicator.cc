@@ -53,7 +53,7 @@ std::shared_ptr<Communicator::Launch> Communicator::LaunchOf(const std::shared_p
   return result;
 }
 
-void Communicator::Begin(int device, std::shared_ptr<const Gang> gang, uint32_t shard) {
+void Communicator::Begin(int device, const std::shared_ptr<const Gang>& gang, uint32_t shard) {
   std::lock_guard lock(mutex_);
   Device& state = devices_[device];
   state.shard = shard;
@@ -224,7 +224,7 @@ void Communicator::Fail(Launch& launch, const Status& status) {
   lanes_->RingAll();
 }
 
-void Communicator::HostLost(uint32_t host, Status status) {
+void Communicator::HostLost(uint32_t host, const Status& status) {
   std::lock_guard lock(mutex_);
   lost_[host] = status;
   const auto launches = launches_;
@@ -233,7 +233,7 @@ void Communicator::HostLost(uint32_t host, Status status) {
   }
 }
 
-void Communicator::Abort(uint64_t run, Status status) {
+void Communicator::Abort(uint64_t run, const Status& status) {
   std::lock_guard lock(mutex_);
   if (aborted_.emplace(run, status).second) aborted_order_.push_back(run);
   if (aborted_order_.size() > kAbortedMax) {
@@ -245,7 +245,7 @@ void Communicator::Abort(uint64_t run, Status status) {
   }
 }
 
-void Communicator::Stop(Status status) {
+void Communicator::Stop(const Status& status) {
   std::lock_guard lock(mutex_);
   if (stopped_.ok()) stopped_ = status;
   for (const auto& [id, launch] : launches_) Fail(*launch, status);

@@ -56,17 +56,17 @@ class Communicator : public hlo::CollectiveBackend {
   void SetHost(HostInfo host) { lanes_->SetHost(std::move(host)); }
 
   // The device's next collectives belong to this gang, as that of `shard`; until End.
-  void Begin(int device, std::shared_ptr<const Gang> gang, uint32_t shard);
+  void Begin(int device, const std::shared_ptr<const Gang>& gang, uint32_t shard);
   void End(int device);
 
   Status Meet(int device, const hlo::CollectiveOp& op, std::span<const hlo::CollectiveOperand> operands) override;
 
   // Every gang with that host fails with this status, now and later.
-  void HostLost(uint32_t host, Status status);
+  void HostLost(uint32_t host, const Status& status);
   // Every collective of that run fails, also those that have not begun (so many runs are remembered: kAbortedMax).
-  void Abort(uint64_t run, Status status);
+  void Abort(uint64_t run, const Status& status);
   // All waits end, and nothing begins any more.
-  void Stop(Status status);
+  void Stop(const Status& status);
 
   // Who waits for whom, since longer than `older_than`.
   std::vector<Stall> Stalls(std::chrono::milliseconds older_than) const;

@@ -19,7 +19,7 @@
 namespace pathways::collective {
 
 inline constexpr uint64_t kStreamAlignment = 16;
-inline constexpr uint64_t AlignUp(uint64_t value) { return (value + kStreamAlignment - 1) & ~(kStreamAlignment - 1); }
+constexpr uint64_t AlignUp(uint64_t value) { return (value + kStreamAlignment - 1) & ~(kStreamAlignment - 1); }
 
 struct Piece {
   std::byte* data = nullptr;  // only read when the stream is a source

@@ -150,11 +150,11 @@ void ClusterState::OnIslandMessage(const Connection& from, const wire::Head& hea
     if (!request.ok()) return refuse(request.status());
     groups_.Request(from, *std::move(request), outbox.now_ms(), answers);
   }
-  SendAnswers(std::move(answers), outbox);
+  SendAnswers(answers, outbox);
 }
 
-void ClusterState::SendAnswers(IslandGroups::Answers answers, Outbox& outbox) {
-  for (IslandGroups::Answer& answer : answers) {
+void ClusterState::SendAnswers(const IslandGroups::Answers& answers, Outbox& outbox) {
+  for (const IslandGroups::Answer& answer : answers) {
     if (answer.body.request == 0 && !answer.body.status.ok()) outbox.Note("island: " + answer.body.status.ToString());
     outbox.Send(answer.to, answer.body);
   }
@@ -181,7 +181,7 @@ void ClusterState::Disconnect(const Connection& from, const std::string& reason,
   if (groups_.knows(from)) {
     IslandGroups::Answers answers;
     groups_.OnDisconnected(from, reason, answers);
-    SendAnswers(std::move(answers), outbox);
+    SendAnswers(answers, outbox);
     return of_clients_.GrantTurns(outbox);
   }
   const Members::Member* member = members_.Find(from);
@@ -239,7 +239,7 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outbox& o
   // Last, so that runs fail for the first cause.
   IslandGroups::Answers answers;
   groups_.OnHostLost(hosts_[index].description.name, reason, answers);
-  SendAnswers(std::move(answers), outbox);
+  SendAnswers(answers, outbox);
 }
 
 void ClusterState::LoseClient(uint32_t index, const std::string& reason, Outbox& outbox) {
@@ -279,7 +279,7 @@ void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {
   Outbox outbox(now_ms, {}, out, log_);
   IslandGroups::Answers answers;
   groups_.Tick(now_ms, answers);
-  SendAnswers(std::move(answers), outbox);
+  SendAnswers(answers, outbox);
   if (memory_.has_waiters()) {
     memory_.Tick(now_ms);
     gate_.SendOrders(outbox);

@@ -101,7 +101,7 @@ class ClusterState {
   // A connection on which a host's plugin finds those of its island.
   void OnIslandMessage(const Connection& from, const wire::Head& head, Outbox& outbox);
   // Hosts whose island is no more are lost with it.
-  void SendAnswers(IslandGroups::Answers answers, Outbox& outbox);
+  void SendAnswers(const IslandGroups::Answers& answers, Outbox& outbox);
 
   void Disconnect(const Connection& from, const std::string& reason, Outbox& outbox);
   void Lose(const Members::Member& member, const std::string& reason, Outbox& outbox);

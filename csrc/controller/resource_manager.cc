@@ -88,7 +88,7 @@ std::map<ResourceManager::IslandKey, ResourceManager::Eligible> ResourceManager:
   }
   std::sort(joined.begin(), joined.end());
   if (joined.empty()) return {};
-  return {{{name, "cpu"}, std::move(joined)}};
+  return {{{name, "cpu"}, joined}};
 }
 
 ResourceManager::Window ResourceManager::BestWindow(uint32_t index, const std::vector<uint32_t>& candidates,

@@ -61,7 +61,7 @@ class Runs {
   // Its clients are told of the runs that needed the host.
   void FailOf(uint32_t host, const Status& status, Outbox& outbox);
   void DropClient(uint32_t client) {
-    arrival_order_.Release(client, [](Outgoing) {});
+    arrival_order_.Release(client, [](const Outgoing&) {});
   }
 
  private:

@@ -91,8 +91,8 @@ class EntryAnnotator {
   }
 
   // Adds an instruction and makes it the root.
-  void Append(const std::string& opcode, std::string_view shape, std::vector<int64_t> operands, int64_t tuple_index,
-              const ShardingBytes& sharding) {
+  void Append(const std::string& opcode, std::string_view shape, const std::vector<int64_t>& operands,
+              int64_t tuple_index, const ShardingBytes& sharding) {
     root_id_ = next_id_++;
     ProtoWriter fields;
     if (tuple_index >= 0) fields.Int64(instruction_field::kTupleIndex, tuple_index);

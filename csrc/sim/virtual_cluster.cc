@@ -262,7 +262,7 @@ void VirtualCluster::Client::OnMessage(const std::string& frame) {
     refusal_ = head.status();
     return;
   }
-  const auto read = [&](auto body) {
+  const auto read = [&](auto body) {  // NOLINT(performance-unnecessary-value-param): its type is asked for
     Result<decltype(body)> decoded = wire::Decode<decltype(body)>(head->body);
     if (!decoded.ok()) refusal_ = decoded.status();
     return decoded.ok() ? *std::move(decoded) : body;

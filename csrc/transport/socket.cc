@@ -280,7 +280,7 @@ Status Socket::ConnectAs(const std::string& endpoint, const std::string& peer, c
   // A connection keeps the options with which it was begun. The identity must not stay: this socket tells its name to
   // those who call it, too.
   PW_RETURN_IF_ERROR(SetOption(zmq::kRoutingId, identity, "ZMQ_ROUTING_ID"));
-  const Status connected = ConnectLocked(endpoint);
+  Status connected = ConnectLocked(endpoint);
   const std::string_view usual = options_.identity.empty() ? kNobody : std::string_view(options_.identity);
   PW_RETURN_IF_ERROR(SetOption(zmq::kRoutingId, usual, "ZMQ_ROUTING_ID"));
   return connected;

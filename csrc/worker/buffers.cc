@@ -74,7 +74,7 @@ Status Buffers::Store(const wire::Put& put, size_t device, pjrt::Buffer buffer) 
   shard.bytes = put.type.ByteSize();
   shard.number = put.shard;
   Follow(*object, shard.buffer);
-  if (fresh) return context_.store().Insert(put.buffer, std::move(object));
+  if (fresh) return context_.store().Insert(put.buffer, object);
   context_.store().AccountShard(put.buffer, shard);
   return OkStatus();
 }
@@ -139,7 +139,7 @@ void Buffers::StoreFailed(uint64_t id, const Status& status) {
   } else {
     object = std::make_shared<store::Object>(0);
     object->error = status;
-    (void)context_.store().Insert(id, std::move(object));
+    (void)context_.store().Insert(id, object);
   }
   context_.Send(wire::BufferFailed{id, status});
 }
@@ -156,7 +156,7 @@ void Buffers::Fetch(const wire::Fetch& fetch) {
   if (fetch.metadata_only || size == 0) {
     Result<pjrt::EventHandle> ready = buffer.ReadyEvent();
     if (!ready.ok()) return fail(context_.Here(ready.status()));
-    ready->OnReady([this, request, origin = found->object->OriginOf(found->position), fail](Status status) {
+    ready->OnReady([this, request, origin = found->object->OriginOf(found->position), fail](const Status& status) {
       if (!status.ok()) return FailRead(origin, status, fail);
       WhenMade(context_, origin, [this, request, fail](const Status& made) {
         if (!made.ok()) return fail(made);
@@ -210,7 +210,7 @@ void Buffers::ReadInline(uint64_t request, const pjrt::Buffer& buffer, size_t si
   auto bytes = std::make_shared<std::string>(size, '\0');
   // The plugin keeps the source alive until it has copied.
   buffer.ToHost(bytes->data(), size,
-                [this, request, bytes, origin = std::move(origin), fail = std::move(fail)](Status status) {
+                [this, request, bytes, origin = std::move(origin), fail = std::move(fail)](const Status& status) {
                   unready_sends_.fetch_sub(1);
                   if (!status.ok()) return FailRead(origin, status, fail);
                   WhenMade(context_, origin, [this, request, bytes, fail](const Status& made) {
@@ -284,13 +284,13 @@ Result<pjrt::Buffer> Buffers::Duplicate(const store::Object::Shard& from, size_t
   PW_ASSIGN_OR_RETURN(pjrt::Buffer buffer, async->TakeBuffer());
   const auto size = static_cast<size_t>(from.buffer.type().ByteSize());
   const std::shared_ptr<char> bytes = copies_.Take(size);
-  from.buffer.ToHost(bytes.get(), size, [this, async, bytes, size](Status status) {
+  from.buffer.ToHost(bytes.get(), size, [this, async, bytes, size](const Status& status) {
     data_.Post([this, async, bytes, size, status] {
       if (!status.ok()) {
         (void)async->SetError(status);
         return;
       }
-      async->Transfer(bytes.get(), size, 0, true, [this, async, bytes](Status) {
+      async->Transfer(bytes.get(), size, 0, true, [this, async, bytes](const Status&) {
         data_.Post([async] {});  // let go outside the callback, which the manager waits for
       });
     });
@@ -314,7 +314,7 @@ void Buffers::SendBytes(const std::string& peer, uint64_t key, const wire::Box& 
 
 void Buffers::SendMade(const std::string& peer, uint64_t key, const wire::Box& box,
                        const std::shared_ptr<const TensorType>& type, const void* whole,
-                       std::shared_ptr<const void> owner, const std::shared_ptr<store::Origin>& origin,
+                       const std::shared_ptr<const void>& owner, const std::shared_ptr<store::Origin>& origin,
                        const OnError& on_error) {
   WhenMade(context_, origin, [this, peer, key, box, type, whole, owner, on_error](const Status& made) {
     if (!made.ok()) return on_error(made);
@@ -332,7 +332,7 @@ void Buffers::SendShard(const std::string& peer, uint64_t key, FoundShard found,
   Result<pjrt::EventHandle> ready = pin->buffer().ReadyEvent();
   if (!ready.ok()) return on_error(context_.Here(ready.status()));
   unready_sends_.fetch_add(1);
-  ready->OnReady([this, peer, key, box, pin, origin, on_error = std::move(on_error)](Status status) {
+  ready->OnReady([this, peer, key, box, pin, origin, on_error = std::move(on_error)](const Status& status) {
     unready_sends_.fetch_sub(1);
     if (!status.ok()) return FailRead(origin, status, on_error);
     const std::shared_ptr<const TensorType>& type = pin->buffer().shared_type();
@@ -340,7 +340,7 @@ void Buffers::SendShard(const std::string& peer, uint64_t key, FoundShard found,
     Result<const void*> pointer = pin->buffer().HostPointer();
     if (pointer.ok()) return SendMade(peer, key, box, type, *pointer, pin, origin, on_error);
     const std::shared_ptr<char> bytes = copies_.Take(size);
-    pin->buffer().ToHost(bytes.get(), size, [this, peer, key, box, pin, bytes, origin, on_error](Status copied) {
+    pin->buffer().ToHost(bytes.get(), size, [this, peer, key, box, pin, bytes, origin, on_error](const Status& copied) {
       if (!copied.ok()) return FailRead(origin, copied, on_error);
       SendMade(peer, key, box, pin->buffer().shared_type(), bytes.get(), bytes, origin, on_error);
     });

@@ -82,8 +82,9 @@ class Buffers {
                  std::shared_ptr<const void> owner);
   // The same when it is known that the run which made them has ended well; else `on_error`, on the engine's thread.
   void SendMade(const std::string& peer, uint64_t key, const wire::Box& box,
-                const std::shared_ptr<const TensorType>& type, const void* whole, std::shared_ptr<const void> owner,
-                const std::shared_ptr<store::Origin>& origin, const OnError& on_error);
+                const std::shared_ptr<const TensorType>& type, const void* whole,
+                const std::shared_ptr<const void>& owner, const std::shared_ptr<store::Origin>& origin,
+                const OnError& on_error);
   // A value that was to be read failed: answers with the cause of the run that made it, when that has ended, or of what
   // came from elsewhere, instead of the plugin's text. May be called on any thread; `on_error` runs on the engine's.
   void FailRead(std::shared_ptr<store::Origin> origin, const Status& status, OnError on_error);

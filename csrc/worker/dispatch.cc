@@ -116,7 +116,7 @@ Status Dispatch::On(wire::RunProgram run, Message& message) {
   return OkStatus();
 }
 
-Status Dispatch::On(wire::RunInPlace run, Message& message) {
+Status Dispatch::On(const wire::RunInPlace& run, Message& message) {
   if (!parts_.program_runs.StartInPlace(run, message.head.header.sequence)) parts_.parking.Park();
   return OkStatus();
 }
@@ -133,16 +133,16 @@ Status Dispatch::On(wire::Unregister request, Message&) {
   return OkStatus();
 }
 
-Status Dispatch::On(wire::Put put, Message&) { return parts_.buffers.Put(put); }
+Status Dispatch::On(const wire::Put& put, Message&) { return parts_.buffers.Put(put); }
 
-Status Dispatch::On(wire::Expect expect, Message&) { return parts_.buffers.Expect(expect); }
+Status Dispatch::On(const wire::Expect& expect, Message&) { return parts_.buffers.Expect(expect); }
 
 Status Dispatch::On(wire::Fetch fetch, Message&) {
   parts_.buffers.Fetch(fetch);
   return OkStatus();
 }
 
-Status Dispatch::On(wire::Copy copy, Message& message) {
+Status Dispatch::On(const wire::Copy& copy, Message& message) {
   if (MustWait(copy)) {
     parts_.parking.Park(std::move(message.frames));
   } else {
@@ -158,17 +158,17 @@ bool Dispatch::MustWait(const wire::Copy& copy) {
   return source != nullptr && parts_.launcher.MustArrive(*source);
 }
 
-Status Dispatch::On(wire::Free free, Message&) {
+Status Dispatch::On(const wire::Free& free, Message&) {
   parts_.buffers.Free(free);
   return OkStatus();
 }
 
-Status Dispatch::On(wire::Spill spill, Message&) {
+Status Dispatch::On(const wire::Spill& spill, Message&) {
   parts_.spills.Spill(spill);
   return OkStatus();
 }
 
-Status Dispatch::On(wire::Restore restore, Message&) {
+Status Dispatch::On(const wire::Restore& restore, Message&) {
   parts_.spills.Restore(restore);
   return OkStatus();
 }
@@ -183,7 +183,7 @@ Status Dispatch::On(wire::Load load, Message&) {
   return OkStatus();
 }
 
-Status Dispatch::On(wire::OpenPipeline open, Message& message) {
+Status Dispatch::On(const wire::OpenPipeline& open, Message& message) {
   parts_.pipelines.Open(open, message.frames.size() == 2 ? &message.frames[1] : nullptr);
   return OkStatus();
 }
@@ -203,14 +203,14 @@ Status Dispatch::On(wire::Query query, Message&) {
   return OkStatus();
 }
 
-Status Dispatch::On(wire::Welcome welcome, Message&) { return parts_.membership.Welcome(welcome); }
+Status Dispatch::On(const wire::Welcome& welcome, Message&) { return parts_.membership.Welcome(welcome); }
 
-Status Dispatch::On(wire::Topology topology, Message&) {
+Status Dispatch::On(const wire::Topology& topology, Message&) {
   parts_.membership.Topology(topology.hosts, topology.identities);
   return OkStatus();
 }
 
-Status Dispatch::On(wire::HostLost lost, Message&) {
+Status Dispatch::On(const wire::HostLost& lost, Message&) {
   parts_.membership.HostLost(lost);
   return OkStatus();
 }
@@ -223,9 +223,9 @@ Status Dispatch::On(wire::TransferFailed failed, Message& message) {
   return OkStatus();
 }
 
-Status Dispatch::On(wire::Rotate rotate, Message&) { return parts_.membership.Rotate(rotate); }
+Status Dispatch::On(const wire::Rotate& rotate, Message&) { return parts_.membership.Rotate(rotate); }
 
-Status Dispatch::On(wire::Abort abort, Message&) {
+Status Dispatch::On(const wire::Abort& abort, Message&) {
   parts_.gangs.Abort(abort);
   return OkStatus();
 }
@@ -247,7 +247,7 @@ Status Dispatch::On(wire::OwnerGone gone, Message&) {
   return OkStatus();
 }
 
-Status Dispatch::On(wire::Reject reject, Message&) {
+Status Dispatch::On(const wire::Reject& reject, Message&) {
   parts_.stopper.Stop(kExitRefused, "the controller refused this worker: " + reject.status.ToString());
   return OkStatus();
 }

@@ -128,7 +128,7 @@ void Files::TakeOut(const std::shared_ptr<Saving>& saving, size_t index, FoundSh
 }
 
 void Files::CopyOut(const std::shared_ptr<Saving>& saving, size_t index, const std::shared_ptr<Pin>& pin,
-                    std::shared_ptr<store::Origin> origin) {
+                    const std::shared_ptr<store::Origin>& origin) {
   const std::shared_ptr<const TensorType> type = pin->buffer().shared_type();
   Result<std::shared_ptr<HostMemory>> made = thread_.Copy(static_cast<size_t>(type->ByteSize()), copies_limit_);
   if (!made.ok()) {

@@ -45,7 +45,7 @@ class Files {
   // Sees to it that a shard's bytes as they are now are handed to the file thread, once they exist.
   void TakeOut(const std::shared_ptr<Saving>& saving, size_t index, FoundShard found);
   void CopyOut(const std::shared_ptr<Saving>& saving, size_t index, const std::shared_ptr<Pin>& pin,
-               std::shared_ptr<store::Origin> origin);
+               const std::shared_ptr<store::Origin>& origin);
   // As Write, when it is known that the run that made the shard has ended well.
   void WriteMade(const std::shared_ptr<Saving>& saving, size_t index, const std::shared_ptr<store::Origin>& origin,
                  Bytes bytes);

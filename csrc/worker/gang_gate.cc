@@ -78,7 +78,7 @@ void GangGate::Enter(int device, Ticket ticket, GangPtr gang, uint32_t shard, co
   done.OnReady([lane, entry](const Status& status) { Ended(lane, entry, status); });
 }
 
-void GangGate::Start(Lane& lane, std::shared_ptr<Entry> entry, std::shared_ptr<pjrt::AsyncBuffer> fill) {
+void GangGate::Start(Lane& lane, std::shared_ptr<Entry> entry, const std::shared_ptr<pjrt::AsyncBuffer>& fill) {
   lane.turns->Begin(lane.device, entry->gang, entry->shard);
   const uint32_t* const shard = &entry->shard;
   fill->Transfer(shard, sizeof *shard, 0, true, [entry = std::move(entry)](const Status&) {});

@@ -59,7 +59,7 @@ class GangGate {
  private:
   struct Entry;
   struct Lane;
-  static void Start(Lane& lane, std::shared_ptr<Entry> entry, std::shared_ptr<pjrt::AsyncBuffer> fill);
+  static void Start(Lane& lane, std::shared_ptr<Entry> entry, const std::shared_ptr<pjrt::AsyncBuffer>& fill);
   static void Ended(const std::shared_ptr<Lane>& lane, const std::shared_ptr<Entry>& entry, const Status& status);
 
   const std::shared_ptr<pjrt::Client> client_;

@@ -23,8 +23,8 @@ void Gangs::Start() {
   pjrt::SetCollectiveBackend(communicator_.get());
 }
 
-void Gangs::Stop(Status status) {
-  if (communicator_) communicator_->Stop(std::move(status));
+void Gangs::Stop(const Status& status) {
+  if (communicator_) communicator_->Stop(status);
 }
 
 void Gangs::HostsChanged() {

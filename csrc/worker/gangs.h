@@ -34,7 +34,7 @@ class Gangs : private GangTurns {
   // On joining. Other platforms than the CPU's have collectives of their own, and nothing is served for them.
   void Start();
   bool serves() const { return communicator_ != nullptr; }
-  void Stop(Status status);
+  void Stop(const Status& status);
   // The cluster view has changed.
   void HostsChanged();
   void HostLost(uint32_t host, const Status& status);

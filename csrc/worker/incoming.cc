@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "csrc/wire/bodies.h"
 
@@ -205,16 +206,18 @@ void Incoming::Put(const std::shared_ptr<pjrt::AsyncBuffer>& buffer, std::span<c
                    bool last, transport::BulkLease lease, std::shared_ptr<const void> owner) {
   auto shared_lease = std::make_shared<transport::BulkLease>(std::move(lease));
   // The buffer's manager must outlive the callback and may not be destroyed from it, so the data thread lets it go.
-  buffer->Transfer(bytes.data(), bytes.size(), offset, last, [this, buffer, shared_lease, owner](Status) {
-    shared_lease->Drop();
-    data_->Post([buffer] {});
-  });
+  buffer->Transfer(bytes.data(), bytes.size(), offset, last,
+                   [this, buffer, shared_lease, owner = std::move(owner)](const Status&) {
+                     shared_lease->Drop();
+                     data_->Post([buffer] {});
+                   });
 }
 
-void Incoming::Complete(std::shared_ptr<Assembly> assembly) {
+void Incoming::Complete(const std::shared_ptr<Assembly>& assembly) {
   // Of what lies in the buffer already nothing is left to transfer but the news that it is all there.
   const size_t size = assembly->staging.size();
-  assembly->buffer->Transfer(assembly->memory, size, 0, true, [this, assembly](Status) { data_->Post([assembly] {}); });
+  assembly->buffer->Transfer(assembly->memory, size, 0, true,
+                             [this, assembly](const Status&) { data_->Post([assembly] {}); });
 }
 
 void Incoming::OnTransferFailed(std::string_view peer, uint64_t key, const Status& status) {

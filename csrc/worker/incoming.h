@@ -126,7 +126,7 @@ class Incoming : public dataplane::DataSink {
   std::string SenderOf(uint64_t key, uint32_t from_host) const;
   void Enter(uint64_t key, Entry entry);
   void TakeEarly(uint64_t key, std::vector<EarlyTransfers::Item> early);
-  void Complete(std::shared_ptr<Assembly> assembly);
+  void Complete(const std::shared_ptr<Assembly>& assembly);
   void Take(uint64_t key, Entry& entry, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
             transport::BulkLease lease, std::shared_ptr<const void> owner);
   // Copies bytes into the buffer at `offset`; `last`: these complete it.

@@ -15,8 +15,6 @@
 #include <cstring>
 #include <numeric>
 
-extern char** environ;
-
 namespace pathways::worker {
 namespace {
 
@@ -165,7 +163,7 @@ Pipeline::~Pipeline() {
   if (wake_fd_ >= 0) close(wake_fd_);
 }
 
-void Pipeline::Ask(uint32_t worker, std::string what, size_t values, Answered answered) {
+void Pipeline::Ask(uint32_t worker, const std::string& what, size_t values, Answered answered) {
   {
     std::lock_guard lock(mutex_);
     asked_.emplace_back(worker % options_.workers, Request{Framed(what), values, std::move(answered)});

@@ -66,7 +66,7 @@ class Pipeline {
   Pipeline& operator=(const Pipeline&) = delete;
 
   // Asks process `worker`, modulo their number. `values`: how many it is to answer with.
-  void Ask(uint32_t worker, std::string what, size_t values, Answered answered);
+  void Ask(uint32_t worker, const std::string& what, size_t values, Answered answered);
 
  private:
   using Clock = std::chrono::steady_clock;
