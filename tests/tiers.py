@@ -25,7 +25,7 @@ LONG = (
     r"proc/test_captured_mesh.py::",
     r"proc/test_captured_targets.py::",  # unit/test_capture_programs.py sees how a step becomes a program
     r"proc/test_checkpoints.py::test_a_single_device_goes_on",
-    r"proc/test_code_room.py::(test_a_loop_of_many_shapes|test_functions_that_are_held)",
+    r"proc/test_code_room.py::(test_a_loop_of_many_shapes|test_functions_that_are_held|test_arrays_that_grow)",
     r"proc/test_compile_targets.py::test_(a_program_of|what_does_not_fit|from_python)",
     r"proc/test_convolutions.py::.*(\[[1-4]\]|two hosts|one host|bfloat16|without_onednn)",
     r"proc/test_data.py::(.*\[(1x1|4x1)|test_order_and_random_numbers.*2x2)\]",

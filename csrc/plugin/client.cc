@@ -4,6 +4,7 @@
 #include <cstring>
 #include <set>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "csrc/plugin/buffer.h"
@@ -15,10 +16,6 @@ namespace pathways::plugin {
 namespace {
 
 thread_local bool fetches_are_waits = true;
-
-// Half of what is compiled is let go of when so little is left: then hardly anything is compiled twice, and there is
-// room for what others compile meanwhile.
-constexpr uint32_t kLittleRoomPercent = 40;
 
 Result<ClientOptions> ReadOptions(const PJRT_NamedValue* values, size_t count) {
   ClientOptions options;
@@ -142,52 +139,6 @@ Result<PJRT_Device*> ClientState::DeviceOf(PJRT_Device* device, PJRT_Memory* mem
   }
   return InvalidArgument(device == nullptr && memory == nullptr ? "expected a device or a memory, got neither"
                                                                 : "the device or memory belongs to another client");
-}
-
-void ClientState::KeepsCode(std::weak_ptr<const Program> program) {
-  std::lock_guard lock(mutex_);
-  std::erase_if(programs_, [](const auto& each) { return each.expired(); });
-  programs_.push_back(std::move(program));
-}
-
-void ClientState::MakeRoom(const Program* program) {
-  std::vector<std::shared_ptr<const Program>> programs;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& each : std::exchange(programs_, {})) {
-      if (auto found = each.lock()) programs.push_back(std::move(found));
-    }
-  }
-  std::ranges::sort(programs, {}, [](const auto& each) { return each->used.load(); });
-  std::vector<std::weak_ptr<const Program>> kept;
-  for (size_t i = 0; i < programs.size(); ++i) {
-    const bool old = i < programs.size() / 2 && programs[i].get() != program;
-    if (!old || !programs[i]->GiveUpCode()) kept.push_back(programs[i]);
-  }
-  std::lock_guard lock(mutex_);
-  programs_.insert(programs_.end(), kept.begin(), kept.end());
-}
-
-Result<std::shared_ptr<client::Function>> ClientState::RegisterOnce(const std::string& key, client::FunctionSpec spec,
-                                                                    const Program* program) {
-  const std::shared_ptr<client::Session> session = this->session();
-  {
-    std::lock_guard lock(mutex_);
-    auto it = functions_.find(key);
-    if (it != functions_.end()) {
-      if (std::shared_ptr<client::Function> known = it->second.lock(); known && known->session() == session) {
-        // One that failed to compile is tried again: the cause may have gone.
-        std::optional<Status> outcome = known->compiled()->TryGet();
-        if (!outcome || outcome->ok()) return known;
-      }
-    }
-  }
-  if (session->functions().TakeCodeRoom() < kLittleRoomPercent) MakeRoom(program);
-  PW_ASSIGN_OR_RETURN(std::shared_ptr<client::Function> function, session->functions().Register(std::move(spec)));
-  std::lock_guard lock(mutex_);
-  std::erase_if(functions_, [](const auto& entry) { return entry.second.expired(); });
-  functions_[key] = function;
-  return function;
 }
 
 void ClientState::AccountFetchesOfThisThread(bool account) { fetches_are_waits = account; }

@@ -3,8 +3,7 @@
 // Ownership: PJRT_Client and everything made through it share one ClientState, which keeps the session alive; so the
 //            caller may destroy things in any order.
 // Threads:   every method may be called from any thread.
-// Locks:     mutex_ guards the map of compiled functions and the fetches' clock; never held while the session is
-// called.
+// Locks:     mutex_ guards the fetches' clock; never held while the session is called.
 #ifndef PTPATHWAYS_PLUGIN_CLIENT_H_
 #define PTPATHWAYS_PLUGIN_CLIENT_H_
 
@@ -15,11 +14,11 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "csrc/base/status.h"
 #include "csrc/client/session.h"
+#include "csrc/plugin/code_room.h"
 #include "csrc/plugin/device.h"
 #include "csrc/plugin/families.h"
 #include "csrc/plugin/sequencer.h"
@@ -32,8 +31,6 @@ struct PJRT_TopologyDescription {
 };
 
 namespace pathways::plugin {
-
-struct Program;
 
 class LengthFamilies;
 class LiveBuffers;
@@ -71,6 +68,7 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   Status Bind(int64_t id, std::vector<uint32_t> devices);
   Sequencer& sequencer() const { return *sequencer_; }
   LiveBuffers& live() const { return *live_; }
+  CodeRoom& code() { return code_; }
   ModuleFamilies& families() { return families_; }
   LengthFamilies& lengths() const { return *lengths_; }
   const std::string& platform_version() const { return platform_version_; }
@@ -82,16 +80,6 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   PJRT_Device* FindDevice(int64_t id) const;
   // `device`, or the device of `memory`, or the error that neither is one of ours.
   Result<PJRT_Device*> DeviceOf(PJRT_Device* device, PJRT_Memory* memory) const;
-
-  // The function registered for `key` before, if it is still alive; else registers `spec` and remembers it.
-  // `program`, whose mutex may be held, is not asked to make room.
-  Result<std::shared_ptr<client::Function>> RegisterOnce(const std::string& key, client::FunctionSpec spec,
-                                                         const Program* program);
-  // From now on `program` may be asked to give its compiled code up. PyTorch/XLA keeps thousands of programs: when
-  // hosts have little room left for code, those used least lately lose theirs, and are compiled again at their next
-  // use.
-  void KeepsCode(std::weak_ptr<const Program> program);
-  uint64_t NextUse() { return ++uses_; }
 
   // Accounts the time during which at least one fetch is under way as the client waiting: callers of the C API wait for
   // fetches in their own code, where nobody else could measure it.
@@ -109,14 +97,13 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
  private:
   ClientState(std::shared_ptr<client::Session> session, const ClientOptions& options);
   void Add(std::unique_ptr<PJRT_Device> device);
-  void MakeRoom(const Program* program);
   Status CheckSameDevices(const client::Session& session) const;
 
   const bool logical_;
-  std::atomic<uint64_t> uses_{0};
   std::atomic<std::shared_ptr<client::Session>> session_;
   const std::shared_ptr<Sequencer> sequencer_;
   const std::unique_ptr<LiveBuffers> live_;
+  CodeRoom code_;
   ModuleFamilies families_;
   const std::unique_ptr<LengthFamilies> lengths_;
   std::string platform_version_;
@@ -127,8 +114,6 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   PJRT_TopologyDescription topology_;
   std::mutex mutex_;
   // Guarded by mutex_:
-  std::unordered_map<std::string, std::weak_ptr<client::Function>> functions_;
-  std::vector<std::weak_ptr<const Program>> programs_;
   int fetches_ = 0;
   std::chrono::steady_clock::time_point first_fetch_;  // of those under way
 };

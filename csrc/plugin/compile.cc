@@ -200,21 +200,21 @@ constexpr char kSerializedMark[] = "ptpathways program 1";
 
 Result<std::shared_ptr<client::Function>> Program::Registered() const {
   const std::shared_ptr<client::Session> session = client->session();
-  used.store(client->NextUse(), std::memory_order_relaxed);
+  client->code().NoteUse(*this);
   std::lock_guard lock(mutex);
   if (registered == nullptr || registered->session() != session) {
     client::FunctionSpec plain = spec;
     if (plain.format == "hlo") {
       PW_ASSIGN_OR_RETURN(plain.module, hlo::WithoutLayouts(spec.module));
     }
-    PW_ASSIGN_OR_RETURN(registered, client->RegisterOnce(key, std::move(plain), this));
+    PW_ASSIGN_OR_RETURN(registered, client->code().RegisterOnce(session, key, std::move(plain), this));
     HoldsCode();
   }
   return registered;
 }
 
 void Program::HoldsCode() const {
-  if (!std::exchange(is_listed, true)) client->KeepsCode(weak_from_this());
+  if (!std::exchange(is_listed, true)) client->code().Add(weak_from_this());
 }
 
 bool Program::GiveUpCode() const {
@@ -234,7 +234,7 @@ Result<std::shared_ptr<const SliceProgram>> Program::ForSlice(const DeviceListPt
            std::equal(arguments.begin(), arguments.end(), known->arguments.begin(), known->arguments.end(),
                       [](const auto& value, const TilingPtr& tiling) { return value->tiling() == tiling; });
   };
-  used.store(client->NextUse(), std::memory_order_relaxed);
+  client->code().NoteUse(*this);
   std::lock_guard lock(mutex);
   const auto found = std::find_if(for_slices.begin(), for_slices.end(), fits);
   if (found != for_slices.end()) {
@@ -260,7 +260,7 @@ Result<std::shared_ptr<const SliceProgram>> Program::ForSlice(const DeviceListPt
   sliced.wants_sharding = true;
   std::string slice_key = "slice" + ContentHash(sliced.module) + ContentHash(sliced.options);
   for (const uint32_t device : *on) slice_key += "," + std::to_string(device);
-  PW_ASSIGN_OR_RETURN(made->function, client->RegisterOnce(slice_key, std::move(sliced), this));
+  PW_ASSIGN_OR_RETURN(made->function, client->code().RegisterOnce(session, slice_key, std::move(sliced), this));
   std::vector<size_t> ranks;
   for (const ArrayTypePtr& result : results) ranks.push_back(result->type.dims.size());
   PW_ASSIGN_OR_RETURN(std::vector<Tiling> tilings,
@@ -376,7 +376,7 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
   }
   program->key = key;
   if (!client->is_logical()) {  // else it is registered where it first executes: there may be a slice
-    PW_ASSIGN_OR_RETURN(program->registered, client->RegisterOnce(key, spec, program.get()));
+    PW_ASSIGN_OR_RETURN(program->registered, client->code().RegisterOnce(client->session(), key, spec, program.get()));
     spec.outputs = program->registered->spec().outputs;
   }
   for (const TensorType& type : spec.outputs) program->results.push_back(std::make_shared<const ArrayType>(type));

@@ -19,6 +19,7 @@
 #include "csrc/client/session.h"
 #include "csrc/hlo/numbers.h"
 #include "csrc/plugin/client.h"
+#include "csrc/plugin/code_room.h"
 #include "csrc/plugin/lengths.h"
 #include "csrc/plugin/named_value.h"
 #include "csrc/plugin/value.h"
@@ -52,10 +53,10 @@ class ScalarArguments {
   mutable std::vector<std::shared_ptr<Value>> uploaded_;  // guarded by mutex_; for the device that asked last
 };
 
-struct Program : std::enable_shared_from_this<Program> {
+struct Program final : CodeHolder, std::enable_shared_from_this<Program> {
   std::shared_ptr<ClientState> client;
   client::FunctionSpec spec;  // for one device, or for `devices`
-  std::string key;            // ClientState::RegisterOnce's
+  std::string key;            // CodeRoom::RegisterOnce's
   std::string fingerprint;
   std::string options;  // as the caller gave them
   // Where the computation is shared by modules that differ in numbers (families.h): this module's, which are arguments
@@ -90,14 +91,13 @@ struct Program : std::enable_shared_from_this<Program> {
   std::vector<const char*> parameter_memory_kinds;
   std::vector<size_t> parameter_memory_kind_sizes;
 
-  mutable std::atomic<uint64_t> used{0};  // ClientState::NextUse
   mutable std::mutex mutex;
   // Guarded by mutex, filled on first use:
   mutable std::optional<client::QueryAnswer> optimized;
   mutable std::unique_ptr<NamedValueList> costs;
   mutable std::shared_ptr<client::Function> registered;  // in the cluster that the client was attached to last
   mutable std::vector<std::shared_ptr<const SliceProgram>> for_slices;  // the last used one first
-  mutable bool is_listed = false;                                       // among those that ClientState::KeepsCode knows
+  mutable bool is_listed = false;                                       // in the client's CodeRoom
 
   const std::string& name() const { return spec.name; }
   // Fills everything that follows from `results` and `parameters`.
@@ -110,8 +110,8 @@ struct Program : std::enable_shared_from_this<Program> {
                                                        std::span<const std::shared_ptr<Value>> arguments) const;
   // Hosts have compiled something for it, as long as it holds that. With the mutex.
   void HoldsCode() const;
-  // Lets go of what hosts have compiled for it. False: it is being executed just now.
-  bool GiveUpCode() const;
+  // CodeHolder: not while it is being registered.
+  bool GiveUpCode() const override;
   // As Ask, of what this cluster has compiled it to already. FAILED_PRECONDITION: nothing.
   Result<client::QueryAnswer> AskOfCompiled(wire::QueryKind kind) const;
   const std::string& CallersModule() const { return numbers.empty() ? spec.module : callers_module; }

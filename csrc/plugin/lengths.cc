@@ -132,26 +132,57 @@ Status CheckUsable(const client::Shard& shard, const TensorType& type,
 
 Result<std::shared_ptr<client::Function>> LengthProgram::Registered(const Program& user) {
   const std::shared_ptr<client::Session> session = user.client->session();
+  CodeRoom& code = user.client->code();
+  code.NoteUse(*this);
+  std::string options;
   {
     std::lock_guard lock(mutex_);
     if (registered_ != nullptr && registered_->session() == session) return registered_;
+    if (options_.empty()) options_ = user.spec.options;
+    options = options_;
   }
   client::FunctionSpec spec = user.spec;
+  spec.options = std::move(options);
   spec.module = module_.module;
   spec.outputs = module_.results;
   spec.outputs_known = true;
   PW_ASSIGN_OR_RETURN(
       std::shared_ptr<client::Function> function,
-      user.client->RegisterOnce("length" + ContentHash(spec.module) + ContentHash(spec.options), spec, nullptr));
+      code.RegisterOnce(session, "length" + ContentHash(spec.module) + ContentHash(spec.options), spec, this));
+  std::shared_ptr<client::Function> counted(function.get(), [function](client::Function*) {}), former;
+  {
+    std::lock_guard lock(mutex_);
+    former = std::exchange(registered_, counted);  // dropped without the lock
+  }
+  HoldsCode(code);
+  return counted;
+}
+
+void LengthProgram::HoldsCode(CodeRoom& code) {
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(is_listed_, true)) return;
+  }
+  code.Add(weak_from_this());
+}
+
+bool LengthProgram::GiveUpCode() const {
+  std::shared_ptr<client::Function> registered;  // dropped without the lock
+  std::map<std::string, std::shared_ptr<client::Function>> resizing;
   std::lock_guard lock(mutex_);
-  registered_ = function;
-  return function;
+  if (being_proved_.load(std::memory_order_relaxed) || registered_.use_count() > 1) return false;
+  registered.swap(registered_);
+  resizing.swap(resizing_);
+  is_listed_ = false;
+  return true;
 }
 
 Result<client::Shard> LengthProgram::Resized(const Program& user, const client::Shard& shard, const TensorType& to) {
   const TensorType& from = shard.type();
   const std::shared_ptr<client::Session> session = user.client->session();
   const std::string key = "resize " + from.ToString() + " " + to.ToString();
+  CodeRoom& code = user.client->code();
+  code.NoteUse(*this);
   std::shared_ptr<client::Function> function;
   {
     std::lock_guard lock(mutex_);
@@ -168,10 +199,15 @@ Result<client::Shard> LengthProgram::Resized(const Program& user, const client::
     spec.source = user.spec.source;
     spec.outputs = {to};
     spec.outputs_known = true;
-    PW_ASSIGN_OR_RETURN(function, user.client->RegisterOnce(key, std::move(spec), nullptr));
-    std::lock_guard lock(mutex_);
-    if (resizing_.size() >= kResizing) resizing_.clear();
-    resizing_[key] = function;
+    PW_ASSIGN_OR_RETURN(function, code.RegisterOnce(session, key, std::move(spec), this));
+    std::map<std::string, std::shared_ptr<client::Function>> former;  // these are dropped without the lock
+    std::shared_ptr<client::Function> of_former_cluster;
+    {
+      std::lock_guard lock(mutex_);
+      if (resizing_.size() >= kResizing) former.swap(resizing_);
+      of_former_cluster = std::exchange(resizing_[key], function);
+    }
+    HoldsCode(code);
   }
   const std::vector<uint32_t> on = {shard.buffer->devices()[shard.index]};
   const std::vector<std::vector<client::Shard>> arguments = {{shard}};
@@ -243,7 +279,9 @@ bool LengthProgram::Serves(const Program& user, PJRT_Device* device, const Devic
   std::lock_guard lock(proof_);
   if (state_ == State::kRefuted || user.has_settled.load(std::memory_order_relaxed)) return false;
   if (state_ == State::kUnknown) {
+    being_proved_ = true;
     const Status same = Prove(user, device, on, arguments);
+    being_proved_ = false;
     state_ = same.ok() ? State::kProven : State::kRefuted;
     if (!same.ok()) {
       // That a run of the comparison failed is told here, and not as one of the program's.

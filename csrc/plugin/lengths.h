@@ -9,13 +9,18 @@
 // Nobody relies on it before it was seen to give the same as the first module of the kind, compiled by itself, for
 // arguments of that one's length with other contents behind them. Where that cannot be shown each length is compiled.
 //
+// When hosts have little room for code it gives its own up as a program does (code_room.h). The next run compiles the
+// module that was compared, with the same options, so it is not compared again.
+//
 // Ownership: a family holds its first program weakly, and its computations, which programs share.
 // Threads:   every method may be called from any thread.
 // Locks:     LengthFamilies: one, for the table, a leaf. LengthProgram: proof_ is held while it is being proved, which
-//            calls the session and waits; mutex_ guards its functions, is taken with or without it, and is a leaf.
+//            calls the session and waits, and takes the first program's mutex; mutex_ guards its functions, is taken
+//            with or without proof_, and is a leaf. GiveUpCode takes mutex_ only.
 #ifndef PTPATHWAYS_PLUGIN_LENGTHS_H_
 #define PTPATHWAYS_PLUGIN_LENGTHS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -25,11 +30,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/base/thread_annotations.h"
 #include "csrc/client/session.h"
 #include "csrc/hlo/lengths.h"
+#include "csrc/plugin/code_room.h"
 #include "csrc/plugin/value.h"
 
 namespace pathways::plugin {
@@ -37,7 +45,7 @@ namespace pathways::plugin {
 struct Program;
 
 // One computation for all lengths up to a bound.
-class LengthProgram : public std::enable_shared_from_this<LengthProgram> {
+class LengthProgram final : public CodeHolder, public std::enable_shared_from_this<LengthProgram> {
  public:
   static constexpr int kInARow = 16;  // runs of one length, before it gets a computation of its own
 
@@ -64,12 +72,17 @@ class LengthProgram : public std::enable_shared_from_this<LengthProgram> {
   void Resolve(const std::shared_ptr<const Program>& user, const client::RunResult& run,
                std::span<const std::shared_ptr<Value>> results);
 
+  // CodeHolder: not while it is being proved, nor while a run of it is being submitted.
+  bool GiveUpCode() const override;
+
  private:
   enum class State { kUnknown, kProven, kRefuted };
 
   Status Prove(const Program& user, PJRT_Device* device, const DeviceListPtr& on,
                std::span<const std::shared_ptr<Value>> arguments);
   Result<std::shared_ptr<client::Function>> Registered(const Program& user);
+  // Hosts have compiled something for it: it may be asked to give that up.
+  void HoldsCode(CodeRoom& code);
   // The array with its growing dimensions as long as `to` says: more of them with zeros, or fewer.
   Result<client::Shard> Resized(const Program& user, const client::Shard& shard, const TensorType& to);
 
@@ -78,14 +91,16 @@ class LengthProgram : public std::enable_shared_from_this<LengthProgram> {
   const std::vector<hlo::ModuleNumber> first_scalars_;
 
   std::mutex proof_;
-  // Guarded by proof_:
-  State state_ = State::kUnknown;
-  const Program* latest_ = nullptr;  // only compared
-  int in_a_row_ = 0;                 // runs of it
-  std::mutex mutex_;
-  // Guarded by mutex_; in the cluster that was attached to last:
-  std::shared_ptr<client::Function> registered_;
-  std::map<std::string, std::shared_ptr<client::Function>> resizing_;
+  State state_ PW_GUARDED_BY(proof_) = State::kUnknown;
+  const Program* latest_ PW_GUARDED_BY(proof_) = nullptr;  // only compared
+  int in_a_row_ PW_GUARDED_BY(proof_) = 0;                 // runs of it
+  std::atomic<bool> being_proved_{false};                  // with proof_ only
+  mutable std::mutex mutex_;
+  // In the cluster that was attached to last. Others may share the function; registered_ counts itself and launches.
+  mutable std::shared_ptr<client::Function> registered_ PW_GUARDED_BY(mutex_);
+  mutable std::map<std::string, std::shared_ptr<client::Function>> resizing_ PW_GUARDED_BY(mutex_);
+  mutable bool is_listed_ PW_GUARDED_BY(mutex_) = false;  // in the client's CodeRoom
+  std::string options_ PW_GUARDED_BY(mutex_);             // with which it was first compiled
 };
 
 // What a module runs on in the place of its own program.

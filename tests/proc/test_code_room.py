@@ -35,6 +35,36 @@ for round in range(2):
 print(json.dumps({"most": most, "wrong": wrong}))
 """
 
+GROWING = """
+import json
+import torch
+import ptpathways as pw
+from ptpathways import frontend
+
+pw.init(hosts=1, recompiles="ignore")
+pid = frontend.session().hosts()[0]["pid"]
+
+
+def grown(width, device):
+    torch.manual_seed(width)
+    history, sums = torch.randn(3, width).to(device), []
+    for _ in range(5):
+        history = torch.cat((history, torch.tanh(history).mean(0, keepdim=True) + history[-1:] * 0.5))
+        sums.append(history.sum().item())
+    return torch.tensor(sums), history[1:3].cpu()
+
+
+most, wrong = 0, []
+for _ in range(2):
+    for width in range(2, 42):
+        for found, right in zip(grown(width, pw.device(0)), grown(width, "cpu")):
+            if not torch.allclose(found, right, rtol=1e-4, atol=1e-4):
+                wrong.append(width)
+        with open(f"/proc/{pid}/maps") as maps:
+            most = max(most, sum(1 for _ in maps))
+print(json.dumps({"most": most, "wrong": wrong}))
+"""
+
 HELD = """
 import torch
 import ptpathways as pw
@@ -48,10 +78,10 @@ for size in range(2, 400):
 """
 
 
-def _run(script: str) -> subprocess.CompletedProcess[str]:
+def _run(script: str, most: int = MOST) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script],
-        env={**os.environ, "PTPATHWAYS_MAX_MAPPINGS": str(MOST)},
+        env={**os.environ, "PTPATHWAYS_MAX_MAPPINGS": str(most)},
         capture_output=True,
         text=True,
         timeout=500,
@@ -66,6 +96,17 @@ def test_a_loop_of_many_shapes_lets_go_of_code_that_it_used_least_lately() -> No
     said = json.loads(done.stdout.splitlines()[-1])
     assert said["wrong"] == []
     assert said["most"] < MOST
+
+
+@needs_native
+def test_arrays_that_grow_let_go_of_the_code_for_all_their_lengths() -> None:
+    most = 1500  # they would take about 1700
+    done = _run(GROWING, most)
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["wrong"] == []
+    assert said["most"] < most * 0.85
+    assert "compiled for each of its lengths" not in done.stderr
 
 
 @needs_native
