@@ -10,7 +10,7 @@
 #include "csrc/plugin/buffer.h"
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/event.h"
-#include "csrc/plugin/executable.h"
+#include "csrc/plugin/length_families.h"
 
 namespace pathways::plugin {
 namespace {

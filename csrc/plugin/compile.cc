@@ -17,6 +17,7 @@
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/executable.h"
 #include "csrc/plugin/hash.h"
+#include "csrc/plugin/length_families.h"
 #include "csrc/plugin/source.h"
 
 namespace pathways::plugin {

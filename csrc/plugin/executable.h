@@ -20,12 +20,13 @@
 #include "csrc/hlo/numbers.h"
 #include "csrc/plugin/client.h"
 #include "csrc/plugin/code_room.h"
-#include "csrc/plugin/lengths.h"
 #include "csrc/plugin/named_value.h"
 #include "csrc/plugin/value.h"
 #include "csrc_generated/pjrt_abi.h"
 
 namespace pathways::plugin {
+
+class LengthProgram;
 
 // A program for a slice of several devices and arguments that lie there in one way: compiled when it is first executed
 // so.
@@ -63,8 +64,8 @@ struct Program final : CodeHolder, std::enable_shared_from_this<Program> {
   // behind the caller's, and the caller's module, which is not spec's then.
   ScalarArguments numbers;
   std::string callers_module;
-  // Where it is one of a kind that grows: what it runs on instead, on slices of one device (lengths.h), with these
-  // behind the caller's arguments.
+  // Where it is one of a kind that grows: what it runs on instead, on slices of one device (length_program.h),
+  // with these behind the caller's arguments.
   std::shared_ptr<LengthProgram> lengthened;
   ScalarArguments length;
   mutable std::atomic<bool> has_settled{false};  // on its own program, as it is run again and again

@@ -12,6 +12,7 @@
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/event.h"
 #include "csrc/plugin/executable.h"
+#include "csrc/plugin/length_program.h"
 #include "csrc/plugin/recorder.h"
 
 namespace pathways::plugin {

@@ -1,3 +1,5 @@
+#include "csrc/plugin/length_program.h"
+
 #include <atomic>
 #include <cstdlib>
 #include <functional>
@@ -7,7 +9,6 @@
 #include "csrc/client/test_support.h"
 #include "csrc/hlo/test_hlo.h"
 #include "csrc/plugin/executable.h"
-#include "csrc/plugin/lengths.h"
 #include "csrc/testing/test.h"
 #include "csrc/transport/zmq_api.h"
 

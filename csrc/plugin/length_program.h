@@ -1,10 +1,7 @@
-// Lengths: modules that differ in a size that grows share one computation (hlo/lengths.h).
+// LengthProgram: one computation for modules that differ in a size that grows (hlo/lengths.h), up to a bound.
 //
-// A loop that appends to an array (the cache of a decoder) is a module for each length. When a second one comes whose
-// sizes are larger by one, one computation of bounded size is made, which takes the length as an argument; from then on
-// every module of the kind up to that bound runs on it, on slices of one device. Its arrays are larger than the
-// caller's: a value that comes from it is kept so (Value::padded), and made the caller's array when somebody else asks
-// for it.
+// It takes the length as an argument and runs on slices of one device. Its arrays are larger than the caller's: a value
+// that comes from it is kept so (Value::padded), and made the caller's array when somebody else asks for it.
 //
 // Nobody relies on it before it was seen to give the same as the first module of the kind, compiled by itself, for
 // arguments of that one's length with other contents behind them. Where that cannot be shown each length is compiled.
@@ -12,24 +9,20 @@
 // When hosts have little room for code it gives its own up as a program does (code_room.h). The next run compiles the
 // module that was compared, with the same options, so it is not compared again.
 //
-// Ownership: a family holds its first program weakly, and its computations, which programs share.
+// Ownership: shared by its family (length_families.h) and by the programs that run on it; holds the first one weakly.
 // Threads:   every method may be called from any thread.
-// Locks:     LengthFamilies: one, for the table, a leaf. LengthProgram: proof_ is held while it is being proved, which
-//            calls the session and waits, and takes the first program's mutex; mutex_ guards its functions, is taken
-//            with or without proof_, and is a leaf. GiveUpCode takes mutex_ only.
-#ifndef PTPATHWAYS_PLUGIN_LENGTHS_H_
-#define PTPATHWAYS_PLUGIN_LENGTHS_H_
+// Locks:     proof_ is held while it is being proved, which calls the session and waits, and takes the first program's
+//            mutex; mutex_ guards its functions, is taken with or without proof_, and is a leaf. GiveUpCode takes
+//            mutex_ only.
+#ifndef PTPATHWAYS_PLUGIN_LENGTH_PROGRAM_H_
+#define PTPATHWAYS_PLUGIN_LENGTH_PROGRAM_H_
 
 #include <atomic>
-#include <cstdint>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -44,7 +37,6 @@ namespace pathways::plugin {
 
 struct Program;
 
-// One computation for all lengths up to a bound.
 class LengthProgram final : public CodeHolder, public std::enable_shared_from_this<LengthProgram> {
  public:
   static constexpr int kInARow = 16;  // runs of one length, before it gets a computation of its own
@@ -56,6 +48,8 @@ class LengthProgram final : public CodeHolder, public std::enable_shared_from_th
       : module_(std::move(module)), first_(std::move(first)), first_scalars_(std::move(first_scalars)) {}
 
   const hlo::LengthModule& module() const { return module_; }
+  // Whether arrays of such a module's types can be made longer and shorter.
+  static bool CanResize(const hlo::LengthModule& module);
 
   // Whether `user` is to run on it now: it gives what the first module gives, and `user` is not run again and again
   // without another length in between, which its own computation does in less time. The first is found out at the first
@@ -103,55 +97,6 @@ class LengthProgram final : public CodeHolder, public std::enable_shared_from_th
   std::string options_ PW_GUARDED_BY(mutex_);             // with which it was first compiled
 };
 
-// What a module runs on in the place of its own program.
-struct Lengthened {
-  std::shared_ptr<LengthProgram> program;
-  std::vector<hlo::ModuleNumber> scalars;  // the numbers that are arguments, and the length
-};
-
-class LengthFamilies {
- public:
-  static constexpr size_t kFamilies = 256;         // that are remembered; the one not met for longest is forgotten
-  static constexpr size_t kComputations = 16;      // of a family
-  static constexpr size_t kNumbers = 64;           // that a computation takes
-  static constexpr size_t kModuleBytes = 1 << 24;  // of a module that is looked at
-  static constexpr int64_t kLeastRoom = 128;
-  // Of arrays that grow: bytes with their room, or if that is the least room, as many times what they take without.
-  static constexpr int64_t kMostBytes = 1 << 24, kMostTimes = 3;
-
-  struct Choice {
-    std::optional<Lengthened> lengthened;
-    bool is_new = false;  // the computation was made for this module
-    uint64_t begins = 0;  // the family that the module is the first of: Made is to be called
-  };
-  Choice Choose(std::string_view module);
-  void Made(uint64_t family, const std::shared_ptr<const Program>& program);
-
-  // The size that a growing dimension of that length gets.
-  static int64_t RoomFor(int64_t length);
-
- private:
-  struct Family {
-    uint64_t id = 0;
-    std::string name;  // a hash of its skeleton
-    hlo::ModuleSizes first;
-    std::weak_ptr<const Program> first_program;
-    std::optional<hlo::ModuleSizes> longer;  // the one that showed how it grows
-    std::string longer_module;
-    std::vector<std::shared_ptr<LengthProgram>> computations;
-    bool given_up = false;
-  };
-
-  // Both need mutex_. Nothing, null: it cannot be made.
-  std::optional<Choice> At(Family& family, const hlo::ModuleSizes& sizes, int64_t length);
-  static std::shared_ptr<LengthProgram> Make(Family& family, int64_t length, std::vector<size_t> open);
-
-  std::mutex mutex_;
-  // Guarded by mutex_:
-  std::list<Family> families_;  // the one met last first
-  uint64_t next_id_ = 1;
-};
-
 }  // namespace pathways::plugin
 
-#endif  // PTPATHWAYS_PLUGIN_LENGTHS_H_
+#endif  // PTPATHWAYS_PLUGIN_LENGTH_PROGRAM_H_
