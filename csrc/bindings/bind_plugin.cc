@@ -97,7 +97,7 @@ void BindPlugin(py::module_& module) {
       [](int64_t index) {
         std::vector<PyCell> cells;
         const auto client = Unwrap(plugin::LogicalClient());
-        for (const auto& cell : client->live().CellsOn(client->FindDevice(index))) cells.push_back({cell});
+        for (const auto& cell : client->live().CellsOn(client->devices().Find(index))) cells.push_back({cell});
         return cells;
       },
       py::arg("index"));
@@ -136,7 +136,7 @@ void BindPlugin(py::module_& module) {
         });
       },
       py::arg("listener"));
-  module.def("account_fetches_of_this_thread", &plugin::ClientState::AccountFetchesOfThisThread, py::arg("account"));
+  module.def("account_fetches_of_this_thread", &plugin::FetchClock::AccountThisThread, py::arg("account"));
   module.def(
       "transfer",
       [](uint64_t token, int64_t device) {

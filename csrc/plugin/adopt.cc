@@ -16,9 +16,9 @@ Result<uint64_t> Transfer(uint64_t token, int64_t device_id) {
   if (value == nullptr) {
     return NotFound("token " + std::to_string(token) + " names no live buffer; it was deleted, donated or never given");
   }
-  PJRT_Device* const device = value->client()->FindDevice(device_id);
+  PJRT_Device* const device = value->client()->devices().Find(device_id);
   if (device == nullptr) {
-    return InvalidArgument("expected a device id below " + std::to_string(value->client()->devices().size()) +
+    return InvalidArgument("expected a device id below " + std::to_string(value->client()->devices().all().size()) +
                            ", got " + std::to_string(device_id));
   }
   std::shared_ptr<Value> result = value;  // already there: the same value, which nobody may donate now
@@ -36,7 +36,7 @@ Result<uint64_t> Transfer(uint64_t token, int64_t device_id) {
 Result<uint64_t> AdoptBuffer(std::shared_ptr<client::LogicalBuffer> buffer, int64_t device_id,
                              std::vector<int64_t> dims, TilingPtr tiling, uint64_t source, bool kept) {
   PW_ASSIGN_OR_RETURN(const std::shared_ptr<ClientState> client, LogicalClient());
-  PJRT_Device* const device = client->FindDevice(device_id);
+  PJRT_Device* const device = client->devices().Find(device_id);
   if (device == nullptr) return InvalidArgument("there is no device xla:" + std::to_string(device_id));
   PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr devices, device->Bound());
   const TensorType type{buffer->shard_type().dtype, std::move(dims)};

@@ -50,7 +50,7 @@ namespace pathways::plugin {
 
 Status Client_CreateBuffersForAsyncHostToDevice(PJRT_Client_CreateBuffersForAsyncHostToDevice_Args* args) {
   const std::shared_ptr<ClientState>& client = args->client->state;
-  PW_ASSIGN_OR_RETURN(PJRT_Device * device, client->DeviceOf(nullptr, args->memory));
+  PW_ASSIGN_OR_RETURN(PJRT_Device * device, client->devices().Of(nullptr, args->memory));
   if (args->shape_specs == nullptr && args->num_shape_specs > 0) return InvalidArgument("the shapes are null");
   auto manager = std::make_unique<Manager>();
   manager->client = client;

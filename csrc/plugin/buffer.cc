@@ -301,7 +301,7 @@ void SetNextUploads(std::vector<std::shared_ptr<Value>> values) {
 
 Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) {
   using Args = PJRT_Client_BufferFromHostBuffer_Args;
-  PW_ASSIGN_OR_RETURN(PJRT_Device * device, args->client->state->DeviceOf(args->device, args->memory));
+  PW_ASSIGN_OR_RETURN(PJRT_Device * device, args->client->state->devices().Of(args->device, args->memory));
   PW_ASSIGN_OR_RETURN(const TensorType type, TypeFromC(args->type, args->dims, args->num_dims));
   if (Has(args, &Args::device_layout)) PW_RETURN_IF_ERROR(CheckDeviceLayout(args->device_layout, type));
   std::shared_ptr<Value> adopted;
@@ -320,7 +320,7 @@ Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) 
 
 Status Client_CreateUninitializedBuffer(PJRT_Client_CreateUninitializedBuffer_Args* args) {
   const std::shared_ptr<ClientState>& client = args->client->state;
-  PW_ASSIGN_OR_RETURN(PJRT_Device * device, client->DeviceOf(args->device, args->memory));
+  PW_ASSIGN_OR_RETURN(PJRT_Device * device, client->devices().Of(args->device, args->memory));
   PW_ASSIGN_OR_RETURN(const TensorType type,
                       TypeFromC(args->shape_element_type, args->shape_dims, args->shape_num_dims));
   PW_RETURN_IF_ERROR(CheckDeviceLayout(args->shape_layout, type));
@@ -335,7 +335,7 @@ Status Client_CreateUninitializedBuffer(PJRT_Client_CreateUninitializedBuffer_Ar
 
 Status Client_CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args* args) {
   const std::shared_ptr<ClientState>& client = args->client->state;
-  PW_ASSIGN_OR_RETURN(PJRT_Device * device, client->DeviceOf(nullptr, args->memory));
+  PW_ASSIGN_OR_RETURN(PJRT_Device * device, client->devices().Of(nullptr, args->memory));
   PW_ASSIGN_OR_RETURN(const TensorType type,
                       TypeFromC(args->shape_element_type, args->shape_dims, args->shape_num_dims));
   const Status error = StatusFromC(args->error_code, args->error_message, args->error_message_size);

@@ -1,10 +1,10 @@
 #include "csrc/plugin/client.h"
 
-#include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <mutex>
 #include <set>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "csrc/plugin/buffer.h"
@@ -14,8 +14,6 @@
 
 namespace pathways::plugin {
 namespace {
-
-thread_local bool fetches_are_waits = true;
 
 Result<ClientOptions> ReadOptions(const PJRT_NamedValue* values, size_t count) {
   ClientOptions options;
@@ -65,144 +63,52 @@ ClientState::ClientState(std::shared_ptr<client::Session> session, const ClientO
 
 ClientState::~ClientState() = default;
 
-void ClientState::Add(std::unique_ptr<PJRT_Device> device) {
-  device_pointers_.push_back(device.get());
-  memory_pointers_.push_back(device->memories[0]);
-  description_pointers_.push_back(&device->description);
-  devices_.push_back(std::move(device));
-}
-
 Result<std::shared_ptr<ClientState>> ClientState::Create(std::shared_ptr<client::Session> session,
                                                          const ClientOptions& options) {
   const std::vector<wire::HostDescription> hosts = session->hosts();
   const std::string cluster = session->cluster();
   std::shared_ptr<ClientState> state(new ClientState(std::move(session), options));
-  struct Place {
-    const wire::HostDescription* host;
-    size_t ordinal;
-  };
-  std::unordered_map<int64_t, Place> places;
-  std::vector<int64_t> bound = options.devices;
+  std::vector<int64_t> live;
   std::set<std::string> platforms;
   for (const wire::HostDescription& host : hosts) {
-    if (!host.alive) continue;
-    for (size_t ordinal = 0; ordinal < host.devices.size(); ++ordinal) {
-      const int64_t device = host.first_device + static_cast<int64_t>(ordinal);
-      places[device] = {&host, ordinal};
-      if (options.devices.empty()) bound.push_back(device);
-    }
-    if (!host.devices.empty()) platforms.insert(host.platform + " " + host.platform_version);
+    if (!host.alive || host.devices.empty()) continue;
+    for (size_t i = 0; i < host.devices.size(); ++i) live.push_back(host.first_device + static_cast<int64_t>(i));
+    platforms.insert(host.platform + " " + host.platform_version);
   }
+  const std::vector<int64_t>& bound = options.devices.empty() ? live : options.devices;
   if (bound.empty()) {
     return FailedPrecondition("cluster '" + cluster + "' has no devices; start workers first");
   }
   state->platform_version_ = "ptpathways over";
   for (const std::string& platform : platforms) state->platform_version_ += " " + platform + ";";
   if (!platforms.empty()) state->platform_version_.pop_back();
-  for (int64_t id = 0; id < options.logical_devices; ++id) {
-    state->Add(std::make_unique<PJRT_Device>(state.get(), static_cast<int>(id)));
-  }
-  if (state->is_logical()) return state;
-  std::set<int64_t> seen;
-  for (size_t i = 0; i < bound.size(); ++i) {
-    auto place = places.find(bound[i]);
-    if (place == places.end()) {
-      return InvalidArgument("option devices names device " + std::to_string(bound[i]) + ", but the cluster has " +
-                             std::to_string(places.size()) + " live devices and none of that number");
-    }
-    if (!seen.insert(bound[i]).second) {
-      return InvalidArgument("option devices names device " + std::to_string(bound[i]) + " twice");
-    }
-    state->Add(std::make_unique<PJRT_Device>(state.get(), static_cast<int>(i), static_cast<uint32_t>(bound[i]),
-                                             *place->second.host, place->second.ordinal));
+  if (state->is_logical()) {
+    state->devices_.AddLogical(state.get(), options.logical_devices);
+  } else {
+    PW_RETURN_IF_ERROR(state->devices_.AddBound(state.get(), hosts, bound));
   }
   return state;
 }
 
 Status ClientState::Bind(int64_t id, std::vector<uint32_t> devices) {
-  PJRT_Device* const device = logical_ ? FindDevice(id) : nullptr;
+  PJRT_Device* const device = logical_ ? devices_.Find(id) : nullptr;
   if (device == nullptr) {
-    return InvalidArgument("expected a logical device below " + std::to_string(logical_ ? devices_.size() : 0) +
+    return InvalidArgument("expected a logical device below " + std::to_string(logical_ ? devices_.all().size() : 0) +
                            ", got " + std::to_string(id));
   }
   device->Bind(devices.empty() ? nullptr : std::make_shared<const std::vector<uint32_t>>(std::move(devices)));
   return OkStatus();
 }
 
-PJRT_Device* ClientState::FindDevice(int64_t id) const {
-  return id >= 0 && id < static_cast<int64_t>(devices_.size()) ? device_pointers_[static_cast<size_t>(id)] : nullptr;
-}
-
-Result<PJRT_Device*> ClientState::DeviceOf(PJRT_Device* device, PJRT_Memory* memory) const {
-  for (PJRT_Device* each : device_pointers_) {
-    if (each == device || (device == nullptr && memory != nullptr && each->memories[0] == memory)) return each;
-  }
-  return InvalidArgument(device == nullptr && memory == nullptr ? "expected a device or a memory, got neither"
-                                                                : "the device or memory belongs to another client");
-}
-
-void ClientState::AccountFetchesOfThisThread(bool account) { fetches_are_waits = account; }
-
-bool ClientState::FetchesOfThisThreadAreWaits() { return fetches_are_waits; }
-
-void ClientState::FetchBegins() {
-  std::lock_guard lock(mutex_);
-  if (fetches_++ == 0) first_fetch_ = std::chrono::steady_clock::now();
-}
-
-void ClientState::FetchEnds() {
-  std::chrono::steady_clock::time_point begin;
-  {
-    std::lock_guard lock(mutex_);
-    if (--fetches_ > 0) return;
-    begin = first_fetch_;
-  }
-  session()->waiting().Account(std::chrono::steady_clock::now() - begin);
-}
-
 PJRT_Event* ClientState::NewEvent(std::shared_ptr<Event> event, bool direct) const {
   return new PJRT_Event{std::move(event), session(), direct};
 }
 
-Status ClientState::CheckSameDevices(const client::Session& session) const {
-  std::unordered_map<uint32_t, std::string> islands;
-  size_t count = 0;
-  for (const wire::HostDescription& host : session.hosts()) {
-    if (!host.alive) continue;
-    count += host.devices.size();
-    for (size_t i = 0; i < host.devices.size(); ++i) {
-      islands[host.first_device + static_cast<uint32_t>(i)] = host.island;
-    }
-  }
-  if (count != device_pointers_.size()) {
-    return FailedPrecondition("this client keeps the " + std::to_string(device_pointers_.size()) +
-                              " devices that it started with, and cluster '" + session.cluster() + "' has " +
-                              std::to_string(count));
-  }
-  for (const PJRT_Device* device : device_pointers_) {
-    const uint32_t number = device->devices()->front();
-    const auto place = islands.find(number);
-    if (place == islands.end()) {
-      return FailedPrecondition("this client keeps device " + std::to_string(number) + ", and cluster '" +
-                                session.cluster() + "' has none of that number");
-    }
-    for (const PJRT_Device* other : device_pointers_) {
-      const auto its = islands.find(other->devices()->front());
-      if (its == islands.end() || (device->island == other->island) == (place->second == its->second)) {
-        continue;
-      }
-      return FailedPrecondition("this client keeps the islands that it started with, and cluster '" +
-                                session.cluster() + "' divides the devices into others");
-    }
-  }
-  return OkStatus();
-}
-
 Status ClientState::Attach(std::shared_ptr<client::Session> session) {
-  if (!logical_) PW_RETURN_IF_ERROR(CheckSameDevices(*session));
+  if (!logical_) PW_RETURN_IF_ERROR(devices_.CheckSame(*session));
   session_.store(std::move(session));
   if (!logical_) return OkStatus();
-  for (PJRT_Device* device : device_pointers_) device->Bind(nullptr);
+  for (PJRT_Device* device : devices_.all()) device->Bind(nullptr);
   return OkStatus();
 }
 
@@ -280,40 +186,41 @@ Status Client_PlatformVersion(PJRT_Client_PlatformVersion_Args* args) {
 }
 
 Status Client_Devices(PJRT_Client_Devices_Args* args) {
-  args->devices = args->client->state->devices().data();
-  args->num_devices = args->client->state->devices().size();
+  args->devices = args->client->state->devices().all().data();
+  args->num_devices = args->client->state->devices().all().size();
   return OkStatus();
 }
 
 Status Client_AddressableDevices(PJRT_Client_AddressableDevices_Args* args) {
-  args->addressable_devices = args->client->state->devices().data();
-  args->num_addressable_devices = args->client->state->devices().size();
+  args->addressable_devices = args->client->state->devices().all().data();
+  args->num_addressable_devices = args->client->state->devices().all().size();
   return OkStatus();
 }
 
 Status Client_LookupDevice(PJRT_Client_LookupDevice_Args* args) {
-  args->device = args->client->state->FindDevice(args->id);
+  args->device = args->client->state->devices().Find(args->id);
   if (args->device != nullptr) return OkStatus();
-  return InvalidArgument("expected a device id below " + std::to_string(args->client->state->devices().size()) +
+  return InvalidArgument("expected a device id below " + std::to_string(args->client->state->devices().all().size()) +
                          ", got " + std::to_string(args->id));
 }
 
 Status Client_LookupAddressableDevice(PJRT_Client_LookupAddressableDevice_Args* args) {
-  args->addressable_device = args->client->state->FindDevice(args->local_hardware_id);
+  args->addressable_device = args->client->state->devices().Find(args->local_hardware_id);
   if (args->addressable_device != nullptr) return OkStatus();
-  return InvalidArgument("expected a device number below " + std::to_string(args->client->state->devices().size()) +
-                         ", got " + std::to_string(args->local_hardware_id));
+  return InvalidArgument("expected a device number below " +
+                         std::to_string(args->client->state->devices().all().size()) + ", got " +
+                         std::to_string(args->local_hardware_id));
 }
 
 Status Client_AddressableMemories(PJRT_Client_AddressableMemories_Args* args) {
-  args->addressable_memories = args->client->state->memories().data();
-  args->num_addressable_memories = args->client->state->memories().size();
+  args->addressable_memories = args->client->state->devices().memories().data();
+  args->num_addressable_memories = args->client->state->devices().memories().size();
   return OkStatus();
 }
 
 Status Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignment_Args* args) {
   const int64_t wanted = static_cast<int64_t>(args->num_replicas) * args->num_partitions;
-  const int64_t have = static_cast<int64_t>(args->client->state->devices().size());
+  const int64_t have = static_cast<int64_t>(args->client->state->devices().all().size());
   if (args->num_replicas < 1 || args->num_partitions < 1 || wanted > have) {
     return InvalidArgument("expected replicas x partitions between 1 and the " + std::to_string(have) +
                            " devices, got " + std::to_string(args->num_replicas) + " x " +

@@ -3,7 +3,7 @@
 // Ownership: PJRT_Client and everything made through it share one ClientState, which keeps the session alive; so the
 //            caller may destroy things in any order.
 // Threads:   every method may be called from any thread.
-// Locks:     mutex_ guards the fetches' clock; never held while the session is called.
+// Locks:     none of its own; its parts have some.
 #ifndef PTPATHWAYS_PLUGIN_CLIENT_H_
 #define PTPATHWAYS_PLUGIN_CLIENT_H_
 
@@ -11,16 +11,15 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "csrc/base/status.h"
 #include "csrc/client/session.h"
 #include "csrc/plugin/code_room.h"
-#include "csrc/plugin/device.h"
+#include "csrc/plugin/device_table.h"
 #include "csrc/plugin/families.h"
+#include "csrc/plugin/fetch_clock.h"
 #include "csrc/plugin/sequencer.h"
 #include "csrc_generated/pjrt_abi.h"
 
@@ -68,36 +67,18 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   Status Bind(int64_t id, std::vector<uint32_t> devices);
   Sequencer& sequencer() const { return *sequencer_; }
   LiveBuffers& live() const { return *live_; }
+  const DeviceTable& devices() const { return devices_; }
+  FetchClock& fetch_clock() { return fetch_clock_; }
   CodeRoom& code() { return code_; }
   ModuleFamilies& families() { return families_; }
   LengthFamilies& lengths() const { return *lengths_; }
   const std::string& platform_version() const { return platform_version_; }
-  std::span<PJRT_Device* const> devices() const { return device_pointers_; }
-  std::span<PJRT_Memory* const> memories() const { return memory_pointers_; }
-  std::span<PJRT_DeviceDescription* const> descriptions() const { return description_pointers_; }
   PJRT_TopologyDescription* topology() { return &topology_; }
-  // The device with this id, or null.
-  PJRT_Device* FindDevice(int64_t id) const;
-  // `device`, or the device of `memory`, or the error that neither is one of ours.
-  Result<PJRT_Device*> DeviceOf(PJRT_Device* device, PJRT_Memory* memory) const;
-
-  // Accounts the time during which at least one fetch is under way as the client waiting: callers of the C API wait for
-  // fetches in their own code, where nobody else could measure it.
-  void FetchBegins();
-  void FetchEnds();
-
-  // Whether fetches that the calling thread asks for from now on are waits of the client. A thread of our own that
-  // fetches beside the program says no.
-  static void AccountFetchesOfThisThread(bool account);
-  static bool FetchesOfThisThreadAreWaits();
-
   // A PJRT_Event for an event of this session (event.h).
   PJRT_Event* NewEvent(std::shared_ptr<Event> event, bool direct) const;
 
  private:
   ClientState(std::shared_ptr<client::Session> session, const ClientOptions& options);
-  void Add(std::unique_ptr<PJRT_Device> device);
-  Status CheckSameDevices(const client::Session& session) const;
 
   const bool logical_;
   std::atomic<std::shared_ptr<client::Session>> session_;
@@ -107,15 +88,9 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   ModuleFamilies families_;
   const std::unique_ptr<LengthFamilies> lengths_;
   std::string platform_version_;
-  std::vector<std::unique_ptr<PJRT_Device>> devices_;
-  std::vector<PJRT_Device*> device_pointers_;
-  std::vector<PJRT_Memory*> memory_pointers_;
-  std::vector<PJRT_DeviceDescription*> description_pointers_;
+  DeviceTable devices_;
+  FetchClock fetch_clock_;
   PJRT_TopologyDescription topology_;
-  std::mutex mutex_;
-  // Guarded by mutex_:
-  int fetches_ = 0;
-  std::chrono::steady_clock::time_point first_fetch_;  // of those under way
 };
 
 // Attaches every client of this process to the cluster of `session`; true if there was one. Fails as Attach does.

@@ -127,7 +127,7 @@ Facts FactsOfMlir(std::string_view module) {
 // The devices that the options name, replica-major; empty for a portable program that names none.
 Result<std::vector<PJRT_Device*>> DevicesOf(const ClientState& client, const pjrt::CompileOptionsInfo& info) {
   const int64_t wanted = info.num_replicas * info.num_partitions;
-  const int64_t have = static_cast<int64_t>(client.devices().size());
+  const int64_t have = static_cast<int64_t>(client.devices().all().size());
   if (info.num_replicas < 1 || info.num_partitions < 1 || wanted > have) {
     return InvalidArgument("expected replicas x partitions between 1 and the " + std::to_string(have) +
                            " devices, got " + std::to_string(info.num_replicas) + " x " +
@@ -136,7 +136,7 @@ Result<std::vector<PJRT_Device*>> DevicesOf(const ClientState& client, const pjr
   std::vector<PJRT_Device*> devices;
   if (!info.device_assignment) {
     if (info.compile_portable_executable) return devices;
-    for (int64_t id = 0; id < wanted; ++id) devices.push_back(client.FindDevice(id));
+    for (int64_t id = 0; id < wanted; ++id) devices.push_back(client.devices().Find(id));
     return devices;
   }
   const pjrt::DeviceAssignment& assignment = *info.device_assignment;
@@ -147,7 +147,7 @@ Result<std::vector<PJRT_Device*>> DevicesOf(const ClientState& client, const pjr
   }
   std::set<int64_t> seen;
   for (int64_t id : assignment.device_ids) {
-    PJRT_Device* const device = client.FindDevice(id);
+    PJRT_Device* const device = client.devices().Find(id);
     if (device == nullptr || !seen.insert(id).second) {
       return InvalidArgument("the device assignment names device " + std::to_string(id) +
                              (device == nullptr ? ", which does not exist" : " twice"));

@@ -89,7 +89,7 @@ Result<client::QueryAnswer> Program::AskOfCompiled(wire::QueryKind kind) const {
 
 Result<client::QueryAnswer> Program::Ask(wire::QueryKind kind) const {
   PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr bound,
-                      (devices.empty() ? client->devices()[0] : devices[0])->Bound());
+                      (devices.empty() ? client->devices().all()[0] : devices[0])->Bound());
   const uint32_t device = bound->front();
   PW_ASSIGN_OR_RETURN(const std::shared_ptr<client::Function> registered, Registered());
   return registered->session()->queries().Ask(kind, registered, device, kCompileTimeout);

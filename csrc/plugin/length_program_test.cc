@@ -81,7 +81,7 @@ struct LengthCluster {
     program->parameters.emplace();
     return program;
   }
-  PJRT_Device* device() const { return client->devices()[0]; }
+  PJRT_Device* device() const { return client->devices().all()[0]; }
   bool Serves() { return common->Serves(*other, device(), device()->devices(), {}); }
   Status Run() { return common->Run(*other, device()->devices(), {}, {}, {}).status(); }
   size_t compiles() { return wire->All<wire::Register>().size(); }

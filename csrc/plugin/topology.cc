@@ -20,7 +20,7 @@ std::string Serialize(const ClientState& state) {
   std::string devices;
   std::string island;
   int islands = 0;
-  for (const PJRT_Device* device : state.devices()) {
+  for (const PJRT_Device* device : state.devices().all()) {
     if (device->island != island) ++islands;  // numbered, since names may differ from start to start
     island = device->island;
     devices += " " + std::to_string(islands) + "/" + device->description.kind;
@@ -64,8 +64,8 @@ Status TopologyDescription_PlatformVersion(PJRT_TopologyDescription_PlatformVers
 }
 
 Status TopologyDescription_GetDeviceDescriptions(PJRT_TopologyDescription_GetDeviceDescriptions_Args* args) {
-  args->descriptions = args->topology->state->descriptions().data();
-  args->num_descriptions = args->topology->state->descriptions().size();
+  args->descriptions = args->topology->state->devices().descriptions().data();
+  args->num_descriptions = args->topology->state->devices().descriptions().size();
   return OkStatus();
 }
 

@@ -235,12 +235,12 @@ std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* des
     Recorder::Note(RecordedFetch{value, own, own ? CurrentSource() : ""});
   }
   auto done = Event::Make();
-  if (ClientState::FetchesOfThisThreadAreWaits()) {
-    value->client()->FetchBegins();
+  if (FetchClock::AccountsThisThread()) {
+    value->client()->fetch_clock().Begin();
     auto entry =
         std::make_shared<std::optional<waits::Entry>>(std::in_place, "the value of a " + value->type().ToString());
     done->OnReady([client = value->client(), entry](const Status&) {
-      client->FetchEnds();
+      client->fetch_clock().End(client->session()->waiting());
       entry->reset();
     });
   }
@@ -292,7 +292,7 @@ Result<std::shared_ptr<Value>> CopyValue(const std::shared_ptr<Value>& value, PJ
 }
 
 Status Buffer_CopyToMemory(PJRT_Buffer_CopyToMemory_Args* args) {
-  PW_ASSIGN_OR_RETURN(PJRT_Device * device, args->buffer->client->DeviceOf(nullptr, args->dst_memory));
+  PW_ASSIGN_OR_RETURN(PJRT_Device * device, args->buffer->client->devices().Of(nullptr, args->dst_memory));
   PW_ASSIGN_OR_RETURN(const std::shared_ptr<Value> value, args->buffer->Get());
   PW_ASSIGN_OR_RETURN(std::shared_ptr<Value> copy, CopyValue(value, device));
   args->dst_buffer = new PJRT_Buffer(std::move(copy));
@@ -300,7 +300,7 @@ Status Buffer_CopyToMemory(PJRT_Buffer_CopyToMemory_Args* args) {
 }
 
 Status Buffer_CopyToDevice(PJRT_Buffer_CopyToDevice_Args* args) {
-  PW_ASSIGN_OR_RETURN(PJRT_Device * device, args->buffer->client->DeviceOf(args->dst_device, nullptr));
+  PW_ASSIGN_OR_RETURN(PJRT_Device * device, args->buffer->client->devices().Of(args->dst_device, nullptr));
   PW_ASSIGN_OR_RETURN(const std::shared_ptr<Value> value, args->buffer->Get());
   PW_ASSIGN_OR_RETURN(std::shared_ptr<Value> copy, CopyValue(value, device));
   args->dst_buffer = new PJRT_Buffer(std::move(copy));
