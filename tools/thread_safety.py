@@ -20,8 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("transport", "dataplane", "controller", "worker", "client")
+ROOMS = ("transport", "dataplane", "controller", "worker", "client", "plugin")
 GENERATED = ROOT / "build" / "release" / "include"
+MISSING = ROOT / "tools" / "atomic_shared_ptr.h"  # in libc++
 FILE_TIMEOUT_S = 600
 
 # What Zig writes into libc++'s configuration when it compiles; here nothing is compiled.
@@ -64,6 +65,7 @@ def command() -> list[str]:
     library = zig / "lib"
     options = ["--target=x86_64-linux-gnu", "-std=c++20", "-fsyntax-only", "-Wthread-safety", "-Werror=thread-safety"]
     places = ["-nostdinc++", "-isystem", str(library / "libcxx" / "include"), "-isystem", str(library / "include")]
+    places += ["-include", str(MISSING)]
     defined = [f"-D{name}={value}" for name, value in CONFIGURATION.items()]
     return [str(zig / "zig"), "clang", *options, *defined, *places, f"-I{ROOT}", f"-I{GENERATED}"]
 
