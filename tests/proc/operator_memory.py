@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -278,3 +279,47 @@ def other_strides_of_a_view_in_place(device: str | torch.device) -> Any:
     else:
         assert torch.device(device).type == "cpu"
     return [whole]
+
+
+SOURCES = tuple(torch.arange(1.0, 25.0)[: math.prod(shape)].view(shape) for shape in ((4,), (1,), (), (3, 1), (3, 4)))
+TARGETS: tuple[Part, ...] = (
+    *(lambda x: x, lambda x: x[1:], lambda x: x.t(), lambda x: x[:, 1:3], lambda x: x.diagonal(), lambda x: x.data),
+)
+
+
+def copied(target: torch.Tensor, source: torch.Tensor) -> str:
+    """What ``copy_`` refuses, in its words; nothing where it has copied."""
+    try:
+        target.copy_(source)
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+@scenario
+def copies_between_the_cpu_and_a_device_are_broadcast(device: str | torch.device) -> Any:
+    """PyTorch/XLA copied as if both had the source's shape, and so changed the target's."""
+    found: list[torch.Tensor] = []
+    for part in TARGETS:
+        for source in (*SOURCES, torch.arange(4), torch.ones(5), torch.ones(1, 3, 4), torch.ones(2, 4), torch.ones(0)):
+            refused = copied(part(torch.zeros(3, 4)), source)
+            for target, given in ((torch.zeros(3, 4).to(device), source), (torch.zeros(3, 4), source.to(device))):
+                assert copied(part(target), given) == refused, (source.shape, refused)
+                found += [target.clone(), part(target) + 1]
+    parameter = torch.nn.Parameter(torch.zeros(2, 2).to(device))
+    with torch.no_grad():
+        assert "(2) must match" in copied(parameter, torch.zeros(7))
+    return [*found, parameter]
+
+
+@scenario
+def copies_between_the_cpu_and_a_device_have_gradients(device: str | torch.device) -> Any:
+    found: list[torch.Tensor | None] = []
+    for source, target in (("cpu", device), (device, "cpu")):
+        x = torch.arange(1.0, 5.0).to(source).requires_grad_()
+        whole = torch.zeros(3, 4).to(target)
+        whole.copy_(x * 3)
+        whole[1:].copy_(x[:1])
+        whole.square().sum().backward()
+        found += [whole.detach(), x.grad]
+    return found

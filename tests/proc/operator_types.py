@@ -502,3 +502,24 @@ def numbers_of_unsigned_types_keep_them(device: str | torch.device) -> Any:
     found = torch.hash_tensor(values)
     assert found.dtype is torch.uint64
     return [*(item.to(torch.int64) for item in (*numbers, *made)), found.cpu().view(torch.int64)]
+
+
+@scenario
+def the_inverse_of_cosh_of_complex_numbers_is_the_principal_one(device: str | torch.device) -> Any:
+    """PyTorch/XLA's had a negative real part to the left of the imaginary axis."""
+    values = [complex(x, y) for x in (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 3.0) for y in (-2.0, 0.0, 0.25)]
+    found: list[torch.Tensor | None] = []
+    for dtype in (torch.complex64, torch.complex128):
+        x = torch.tensor(values, dtype=dtype).to(device)
+        leaf = x[x.imag != 0].detach().requires_grad_()
+        leaf.acosh().abs().sum().backward()
+        found += [x.acosh(), leaf.grad]
+    return [*found, torch.tensor([1.0, 2.0, 0.5]).to(device).acosh(), torch.tensor([1, 2]).to(device).acosh()]
+
+
+@scenario
+def frequencies_of_a_transform(device: str | torch.device) -> Any:
+    return [torch.fft.fftfreq(n, 0.5, dtype=torch.float64, device=device) for n in range(7)] + [
+        torch.fft.fftfreq(5, device=device),
+        torch.fft.rfftfreq(5, device=device),
+    ]

@@ -1,4 +1,4 @@
-"""Gradients of Fourier transforms, which the client computes (``_fallback``)."""
+"""Fourier transforms, which the client computes (``_fallback``): their gradients and their frequencies."""
 
 from __future__ import annotations
 
@@ -20,4 +20,21 @@ def of_reals(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **nam
     return made.neg().neg() if made.requires_grad else made
 
 
+def frequencies(
+    n: int,
+    d: float = 1.0,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> torch.Tensor:
+    """``fftfreq``. Torch's own lets a part of a tensor without elements grow over those behind it."""
+    import torch
+
+    made: torch.Tensor = torch.fft.fftfreq(n, d, dtype=dtype)
+    return made.to(device or "xla")
+
+
+REPLACED: dict[str, Callable[..., Any]] = {"fft_fftfreq": frequencies}
 WRAPPED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {"_fft_r2c": of_reals}

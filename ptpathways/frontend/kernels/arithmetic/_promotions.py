@@ -81,6 +81,19 @@ FLOATS = (
 """Functions of one argument that give floats."""
 
 
+@hands_on(Plain.FLOATING)
+def acosh(kernel: Callable[..., Any], values: torch.Tensor) -> Any:
+    """Of complex numbers the principal value, whose real part is not negative."""
+    import torch
+
+    if not values.is_complex():
+        return of_floats(kernel, values)
+    made = torch.log(values + torch.sqrt(values + 1) * torch.sqrt(values - 1))
+    real, imaginary = torch.view_as_real_copy(made).abs().unbind(-1)
+    sign = torch.view_as_real_copy(values).select(-1, 1)
+    return torch.view_as_complex_copy(torch.stack((real, imaginary.copysign(sign)), -1))
+
+
 def logarithm(base: int) -> Callable[..., Any]:
     """``log2`` or ``log10``, whose constant PyTorch/XLA has as a float32, also for float64."""
 
@@ -96,5 +109,5 @@ def logarithm(base: int) -> Callable[..., Any]:
 
 
 WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(FLOATS, of_floats)
-WRAPPED |= {"log2": logarithm(2), "log10": logarithm(10)}
+WRAPPED |= {"acosh": acosh, "log2": logarithm(2), "log10": logarithm(10)}
 WRAPPED |= {"atan2": atan2, "isnan": never, "isneginf": never, "isposinf": never, "isinf": never}

@@ -35,13 +35,45 @@ def as_they_come() -> Iterator[None]:
 def copy(
     kernel: Callable[..., Any], target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
 ) -> torch.Tensor:
-    """What ``copy_`` gives its target."""
+    """What ``copy_`` gives its target.
+
+    Raises:
+        RuntimeError: the source cannot be broadcast to the target's shape.
+    """
+    if source.dim() > 0:
+        source = _of_shape(source, target.shape)
     if target.device == source.device and target.dtype == source.dtype:
         source = _own(source)
     elif source.device.type == "cpu" and source.dim() == 0 and is_to_be_alone(target.dtype):
         source = alone(source, target.dtype, target.device)
     made: torch.Tensor = kernel(target, source, non_blocking)
     return made
+
+
+def copy_out(
+    kernel: Callable[..., Any], target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
+) -> torch.Tensor:
+    """``copy_`` into a tensor of the CPU.
+
+    Raises:
+        RuntimeError: the source cannot be broadcast to the target's shape.
+    """
+    made: torch.Tensor = kernel(target, _of_shape(source, target.shape), non_blocking)
+    return made
+
+
+def _of_shape(source: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """PyTorch/XLA copies between a device and the CPU as if both had the source's shape, whatever the target's.
+
+    Raises:
+        RuntimeError: the source cannot be broadcast to the shape; in torch's words.
+    """
+    import torch
+
+    if source.shape == shape:
+        return source
+    torch.empty(shape, device="meta").copy_(torch.empty(source.shape, device="meta"))
+    return source.expand(shape)
 
 
 def clone(
@@ -112,3 +144,4 @@ def _own(source: torch.Tensor) -> torch.Tensor:
 
 
 WRAPPED: dict[str, Callable[..., Any]] = {"copy": copy, "clone": clone, "alias_copy": alias_copy, "_to_copy": to_copy}
+WRAPPED |= {"copy_": copy_out}
