@@ -1,5 +1,5 @@
-// What this room's tests share: the options of an end, a sink that can be waited for, messages, and a TCP proxy that
-// cuts, resets and swallows.
+// What this room's tests share: a socket, the options of an end, a sink that can be waited for, messages, and a TCP
+// proxy that cuts, resets and swallows.
 #ifndef PTPATHWAYS_DATAPLANE_TEST_SUPPORT_H_
 #define PTPATHWAYS_DATAPLANE_TEST_SUPPORT_H_
 
@@ -14,6 +14,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -27,9 +28,22 @@ namespace pathways::dataplane::testing {
 
 inline constexpr const char* kCluster = "plane-test";
 
+inline void UseZmq() {
+  EXPECT_OK(transport::LoadZmq(std::getenv("PW_LIBZMQ") != nullptr ? std::getenv("PW_LIBZMQ") : ""));
+}
+
+// A socket to which nobody is connected.
+inline std::shared_ptr<transport::Socket> OpenRouter() {
+  UseZmq();
+  transport::SocketOptions options;
+  options.kind = transport::SocketKind::kRouter;
+  options.curve.insecure = true;
+  return *transport::Socket::Open(options);
+}
+
 // Of an end without shared memory, which listens if `binds`.
 inline DataPlaneOptions OptionsOf(const std::string& name, Membership membership, bool binds) {
-  EXPECT_OK(transport::LoadZmq(std::getenv("PW_LIBZMQ") != nullptr ? std::getenv("PW_LIBZMQ") : ""));
+  UseZmq();
   DataPlaneOptions options;
   options.membership = std::move(membership);
   options.curve.insecure = true;

@@ -29,11 +29,11 @@ void TransferBook::EndAll(TransferState state) {
   open_.clear();
 }
 
-std::vector<TransferBook::Stalled> TransferBook::TakeStalled(const std::string& peer, std::chrono::milliseconds limit,
-                                                             Time now) {
+std::vector<TransferBook::Stalled> TransferBook::TakeStalled(const std::string& peer, Time heard,
+                                                             std::chrono::milliseconds limit, Time now) {
   std::vector<Stalled> stalled;
   for (const auto& [key, transfer] : open_) {
-    const auto silence = now - std::max(transfer.begun, heard_);
+    const auto silence = now - std::max(transfer.begun, heard);
     if (silence < limit) continue;
     stalled.push_back(
         {key, DeadlineExceeded("expected " + peer + " to take the " + std::to_string(transfer.bytes) +

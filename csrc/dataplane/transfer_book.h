@@ -36,11 +36,9 @@ class TransferBook {
   // `state`: how it ended. False when it was not open.
   bool End(uint64_t key, TransferState state);
   void EndAll(TransferState state);
-  // Something of the peer arrived.
-  void Heard(Time now) { heard_ = now; }
-
-  // Ends as failed what waits for a peer that was silent for `limit`; `peer`: its name, for the error.
-  std::vector<Stalled> TakeStalled(const std::string& peer, std::chrono::milliseconds limit, Time now);
+  // Ends as failed what waits for a peer that was silent for `limit`; `peer`: its name, for the error; `heard`: when
+  // something of it arrived.
+  std::vector<Stalled> TakeStalled(const std::string& peer, Time heard, std::chrono::milliseconds limit, Time now);
 
   bool empty() const { return open_.empty(); }
   // How many transfers are in this state, or ended so.
@@ -56,7 +54,6 @@ class TransferBook {
   };
   std::unordered_map<uint64_t, Transfer> open_;
   std::array<uint64_t, 4> ended_{};
-  Time heard_{};
 };
 
 }  // namespace pathways::dataplane

@@ -29,10 +29,9 @@ TEST(SilenceOfAPeerEndsWhatWaitsForItAndSaysHowFarItGot) {
   TransferBook book;
   book.Begin(5, 1000, At(0));
   book.Progress(5, 400);
-  book.Heard(At(10'000));
   book.Begin(6, 10, At(69'000));
-  EXPECT(book.TakeStalled("to/h1", kLimit, At(69'999)).empty());
-  const auto stalled = book.TakeStalled("to/h1", kLimit, At(71'500));
+  EXPECT(book.TakeStalled("to/h1", At(10'000), kLimit, At(69'999)).empty());
+  const auto stalled = book.TakeStalled("to/h1", At(10'000), kLimit, At(71'500));
   ASSERT_EQ(stalled.size(), 1u);
   EXPECT_EQ(stalled[0].key, 5);
   EXPECT_EQ(stalled[0].status.code(), Code::kDeadlineExceeded);
@@ -40,16 +39,16 @@ TEST(SilenceOfAPeerEndsWhatWaitsForItAndSaysHowFarItGot) {
     EXPECT_HAS(stalled[0].status.message(), part);
   }
   EXPECT_EQ(book.count(TransferState::kFailed), 1);
-  EXPECT(book.TakeStalled("to/h1", kLimit, At(71'500)).empty());  // once
-  EXPECT_EQ(book.TakeStalled("to/h1", kLimit, At(129'000)).size(), 1u);
+  EXPECT(book.TakeStalled("to/h1", At(10'000), kLimit, At(71'500)).empty());  // once
+  EXPECT_EQ(book.TakeStalled("to/h1", At(10'000), kLimit, At(129'000)).size(), 1u);
 }
 
 TEST(APeerThatSpeaksIsNotSilent) {
   TransferBook book;
   book.Begin(5, 1000, At(0));
   for (int64_t ms = 0; ms < 600'000; ms += 30'000) {
-    book.Heard(At(ms));  // it says how far it is, and must wait for a device
-    EXPECT(book.TakeStalled("to/h1", kLimit, At(ms + 29'000)).empty());
+    // It says how far it is, and must wait for a device.
+    EXPECT(book.TakeStalled("to/h1", At(ms), kLimit, At(ms + 29'000)).empty());
   }
 }
 

@@ -6,7 +6,7 @@
 // to the sender's link, which has a random number of its own: a peer that starts again has another one, and nothing
 // that was meant for its predecessor counts.
 //
-// The links of data connections are used by dataplane::DataPlane, those of control connections by Line (line.h).
+// The links of data connections are used by dataplane::PeerLink, those of control connections by Line (line.h).
 //
 // A pure state machine: what is to be sent is told to the caller. Ownership: keeps shares of sent frames. Threads: none
 // inside; its user's lock guards it.
@@ -56,6 +56,7 @@ class Link {
   size_t kept_bytes() const { return kept_bytes_; }
   // What the peer may not have, with the sequences from first_kept() on.
   std::deque<Kept>& kept() { return kept_; }
+  const std::deque<Kept>& kept() const { return kept_; }
   uint64_t first_kept() const { return seen_ + 1; }
   // Whether the peer can have taken so many messages.
   bool HasSent(uint64_t count) const { return count < next_sequence(); }
