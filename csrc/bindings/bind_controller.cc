@@ -4,6 +4,7 @@
 #include <mutex>
 #include <random>
 
+#include "csrc/base/log.h"
 #include "csrc/bindings/bindings.h"
 #include "csrc_generated/version.h"
 
@@ -72,8 +73,7 @@ controller::ControllerOptions OptionsOf(const py::dict& options) {
     Raise(InvalidArgument("expected queue_ms above 0 and at most 60000, got " + std::to_string(queue_ms)));
   }
   scheduling.queue_us = static_cast<uint64_t>(queue_ms * 1000);
-  const std::string level = Option<std::string>(options, "log_level", "warning");
-  controller_options.verbose = level == "info" || level == "debug";
+  logging::SetLevel(logging::LevelOf(Option<std::string>(options, "log_level", "warning")));
   return controller_options;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "csrc/base/log.h"
 #include "csrc/bindings/bindings.h"
 #include "csrc/transport/shm.h"
 #include "csrc/transport/zmq_api.h"
@@ -76,8 +77,7 @@ int RunWorker(const py::dict& options) {
   const char* token = std::getenv("PTPATHWAYS_TOKEN");
   engine_options.keys = Unwrap(transport::KeysOfToken(token == nullptr ? "" : token, transport::Role::kWorker));
   ::unsetenv("PTPATHWAYS_TOKEN");
-  const std::string level = Option<std::string>(options, "log_level", "warning");
-  engine_options.verbose = level == "info" || level == "debug";
+  logging::SetLevel(logging::LevelOf(Option<std::string>(options, "log_level", "warning")));
   py::gil_scoped_release release;
   // Leaked: the plugin's own threads may outlive the engine's work, and the process ends right after.
   auto* engine = new worker::Engine(std::move(engine_options));

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <utility>
 #include <vector>
 
+#include "csrc/base/log.h"
 #include "csrc/client/waiting.h"
 #include "csrc/transport/shm.h"
 
@@ -76,7 +76,7 @@ void Membership::Leave(const std::string& reason) {
 
 void Membership::Refused(const Status& status) {
   if (welcomed_->Set(status)) return;
-  std::fprintf(stderr, "ptpathways: refused a message of the controller: %s\n", status.ToString().c_str());
+  logging::Warning("", "refused a message of the controller: " + status.ToString());
 }
 
 void Membership::OnWelcome(wire::Welcome welcome) {
@@ -114,7 +114,7 @@ void Membership::ConnectToHosts() {
     }
     if (Status status = plane->ConnectTo(host.name, host.data_endpoint, host.machine, host.session);
         !status.ok() && !core_.closed) {
-      std::fprintf(stderr, "ptpathways: cannot reach host %s: %s\n", host.name.c_str(), status.ToString().c_str());
+      logging::Warning("", "cannot reach host " + host.name + ": " + status.ToString());
     }
   }
 }

@@ -1,7 +1,8 @@
 #include "csrc/client/waiting.h"
 
 #include <algorithm>
-#include <cstdio>
+
+#include "csrc/base/log.h"
 
 namespace pathways::client {
 
@@ -42,10 +43,10 @@ Status Waiting::WaitForCompile(const std::shared_ptr<Event>& event, const std::s
     if (said) break;
     said = true;
     watch.Settle();
-    std::fprintf(stderr,
-                 "ptpathways: %s is being compiled; the interrupt follows when that is done. Interrupt once more to "
-                 "give the compilation up; the values that were to be computed, such as parameters, are lost then\n",
-                 what.c_str());
+    logging::Warning("",
+                     what +
+                         " is being compiled; the interrupt follows when that is done. Interrupt once more to give the "
+                         "compilation up; the values that were to be computed, such as parameters, are lost then");
   }
   if (account) Account(Clock::now() - start);
   if (status) return *status;

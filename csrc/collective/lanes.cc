@@ -1,10 +1,10 @@
 #include "csrc/collective/lanes.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <new>
 #include <utility>
 
+#include "csrc/base/log.h"
 #include "csrc/transport/shm.h"
 #include "csrc/wire/bodies.h"
 
@@ -79,7 +79,7 @@ void Lanes::HandleEarly() {
   for (auto& [peer, frames] : early) {
     auto head = wire::DecodeHead(frames[0].bytes());
     Status status = head.ok() ? OnMessage(peer, *head, frames) : head.status();
-    if (!status.ok()) std::fprintf(stderr, "ptpathways: refused a chunk: %s\n", status.ToString().c_str());
+    if (!status.ok()) logging::Warning("", "refused a chunk: " + status.ToString());
   }
 }
 

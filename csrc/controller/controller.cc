@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/log.h"
 #include "csrc/base/process.h"
 #include "csrc/base/sha256.h"
 
@@ -169,7 +169,7 @@ template <typename Step>
 void Controller::Run(Step step) {
   Core::Effects effects;
   LocalMembers::Clients to_local;
-  std::vector<std::string> log;
+  std::vector<std::pair<logging::Level, std::string>> log;
   {
     std::lock_guard lock(mutex_);
     if (closed_) return;
@@ -182,10 +182,11 @@ void Controller::Run(Step step) {
     // Under mutex_, so that each member's messages have the order of the state.
     for (Outgoing& outgoing : effects.local) local_.Put(std::move(outgoing), to_local);
     for (const auto& [peer, line] : effects.log) {
-      std::optional<std::string> text = options_.verbose ? log_limit_.Take(peer, line, Now()) : std::nullopt;
-      if (text) log.push_back(*std::move(text));
+      std::optional<std::string> text =
+          logging::Says(logging::Level::kInfo) ? log_limit_.Take(peer, line, Now()) : std::nullopt;
+      if (text) log.emplace_back(logging::Level::kInfo, *std::move(text));
     }
-    if (!lost_standby_.empty()) log.push_back(std::exchange(lost_standby_, {}));
+    if (!lost_standby_.empty()) log.emplace_back(logging::Level::kWarning, std::exchange(lost_standby_, {}));
   }
   for (auto& client : to_local) {
     // Never within a local client's own call: it may hold locks that its sink, or what hangs on it, takes.
@@ -195,7 +196,7 @@ void Controller::Run(Step step) {
       reactor_->Post([client = std::move(client)] { client->Deliver(); });
     }
   }
-  for (const std::string& line : log) std::fprintf(stderr, "ptpathways controller: %s\n", line.c_str());
+  for (const auto& [level, line] : log) logging::Write(level, "controller", line);
   if (effects.hosts_changed) changed_.notify_all();
 }
 
@@ -210,7 +211,7 @@ void Controller::Log(std::string_view peer, const std::string& line) {
     std::lock_guard lock(mutex_);
     text = log_limit_.Take(peer, line, Now());
   }
-  if (text) std::fprintf(stderr, "ptpathways controller: %s\n", text->c_str());
+  if (text) logging::Warning("controller", *text);
 }
 
 // What does not arrive is kept, and sent again by the member's next connection.

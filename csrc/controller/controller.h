@@ -34,7 +34,6 @@ struct ControllerOptions {
   ClusterOptions cluster;
   std::vector<std::string> bind;  // "ipc://...", "tcp://127.0.0.1:*"
   transport::ClusterKeys keys;
-  bool verbose = false;  // log joins and departures on stderr
   // How long an endpoint may be somebody else's: that of a process which has just ended.
   std::chrono::milliseconds bind_patience{0};
 };

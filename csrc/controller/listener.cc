@@ -1,9 +1,9 @@
 #include "csrc/controller/listener.h"
 
-#include <cstdio>
 #include <thread>
 #include <utility>
 
+#include "csrc/base/log.h"
 #include "csrc/controller/core.h"
 #include "csrc/controller/lines.h"
 #include "csrc/transport/keys.h"
@@ -83,7 +83,7 @@ void Listener::ListenAgain() {
   for (const std::string& endpoint : std::exchange(unbound_, {})) {
     const Status bound = socket_->Rebind(endpoint, kRebindPatience);
     if (bound.ok()) continue;
-    std::fprintf(stderr, "ptpathways controller: %s; it is tried again\n", bound.ToString().c_str());
+    logging::Warning("controller", bound.ToString() + "; it is tried again");
     unbound_.push_back(endpoint);
   }
 }
@@ -98,7 +98,7 @@ void Listener::LogRefusal(const transport::PeerEvent& event, uint64_t now_ms) {
   const char* const why =
       event.hung_up ? "it ended before it showed the cluster's join token" : "its join token is wrong or missing";
   if (const auto line = refusals_.Take(address, "refused a connection from " + address + ": " + why, now_ms)) {
-    std::fprintf(stderr, "ptpathways controller: %s\n", line->c_str());
+    logging::Warning("controller", *line);
   }
 }
 

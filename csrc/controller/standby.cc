@@ -7,9 +7,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <utility>
+
+#include "csrc/base/log.h"
 
 namespace pathways::controller {
 namespace {
@@ -129,8 +130,7 @@ void Standby::Apply(Input input) {
 void Standby::Leave(std::string why) {
   ring_->Leave();
   core_.reset();
-  std::fprintf(stderr, "ptpathways controller: the standby, process %d, leaves: %s\n", static_cast<int>(parent_),
-               why.c_str());
+  logging::Error("controller", "the standby, process " + std::to_string(parent_) + ", leaves: " + why);
   why_left_ = std::move(why);
 }
 

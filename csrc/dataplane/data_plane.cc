@@ -1,10 +1,10 @@
 #include "csrc/dataplane/data_plane.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <optional>
 
+#include "csrc/base/log.h"
 #include "csrc/base/log_limit.h"
 
 namespace pathways::dataplane {
@@ -174,7 +174,7 @@ void DataPlane::Rotate(transport::CurveOptions curve) {
 
 bool DataPlane::ListenAgain() {
   const Status bound = socket_->Rebind(endpoint_, kRebindPatience);
-  if (!bound.ok()) std::fprintf(stderr, "ptpathways: %s; it is tried again\n", bound.ToString().c_str());
+  if (!bound.ok()) logging::Warning("", bound.ToString() + "; it is tried again");
   return bound.ok();
 }
 

@@ -1,10 +1,10 @@
 #include "csrc/dataplane/peer_links.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <unordered_set>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/log.h"
 #include "csrc/transport/curve.h"
 
 namespace pathways::dataplane {
@@ -231,7 +231,7 @@ void PeerLinks::Refused(std::string_view peer, const Status& status) {
 
 void PeerLinks::Log(std::string_view peer, const std::string& text) {
   const auto line = log_.Take(peer, text, static_cast<uint64_t>(NowMs()));
-  if (line) std::fprintf(stderr, "ptpathways: %s\n", line->c_str());
+  if (line) logging::Warning("", *line);
 }
 
 Status PeerLinks::Gone(std::string_view name) const {

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "csrc/base/log.h"
 #include "csrc/base/proto.h"
 #include "csrc/hlo/collective_check.h"
 #include "csrc/hlo/hlo.h"
@@ -63,10 +64,11 @@ Result<Chosen> Choose(ModuleFamilies& families, std::string_view module) {
   const bool worse = ratio > kBearable;
   families.Compared(chosen, worse);
   if (!worse) return chosen;
-  std::fprintf(stderr,
-               "ptpathways: %s is compiled for each of its numbers, because one computation for all of them costs %.1f "
-               "times as much\n",
-               chosen.special->What().c_str(), ratio);
+  char times[32];
+  std::snprintf(times, sizeof times, "%.1f", ratio);
+  logging::Warning("", chosen.special->What() +
+                           " is compiled for each of its numbers, because one computation for all of " + "them costs " +
+                           times + " times as much");
   return families.Choose(module);
 }
 

@@ -1,9 +1,9 @@
 #include "csrc/plugin/length_program.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <functional>
 
+#include "csrc/base/log.h"
 #include "csrc/plugin/buffer.h"
 #include "csrc/plugin/client.h"
 #include "csrc/plugin/executable.h"
@@ -248,11 +248,10 @@ bool LengthProgram::Serves(const Program& user, PJRT_Device* device, const Devic
       client::Runs& runs = user.client->session()->runs();
       const Status noted = runs.TakeFailure();
       if (!noted.ok() && same.message().find(noted.message()) == std::string_view::npos) runs.NoteFailure(noted);
-      std::fprintf(stderr,
-                   "ptpathways: %s is compiled for each of its lengths, because one computation for all of them %s\n",
-                   user.What().c_str(),
-                   same.code() == Code::kResourceExhausted ? "needs more device memory than is free"
-                                                           : std::string(same.message()).c_str());
+      logging::Warning("", user.What() +
+                               " is compiled for each of its lengths, because one computation for all of them " +
+                               (same.code() == Code::kResourceExhausted ? "needs more device memory than is free"
+                                                                        : std::string(same.message())));
       return false;
     }
   }

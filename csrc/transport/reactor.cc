@@ -9,10 +9,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
+
+#include "csrc/base/log.h"
 
 namespace pathways::transport {
 namespace {
@@ -186,7 +187,7 @@ void Reactor::CancelTimer(TimerId id) {
 
 void Reactor::Stop() {
   if (OnThread()) {
-    std::fprintf(stderr, "ptpathways: reactor '%s' cannot be stopped on its own thread\n", options_.name.c_str());
+    logging::Error("", "reactor '" + options_.name + "' cannot be stopped on its own thread");
     std::abort();
   }
   {

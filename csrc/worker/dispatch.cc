@@ -241,9 +241,8 @@ Status Dispatch::On(wire::OwnerGone gone, Message&) {
   parts_.data.PeerLost(dataplane::DataPlane::PeerOfClient(client), status, gone.session);
   // A client that was killed leaves its shared memory behind. Another host of its machine may have removed it before.
   if (gone.session != 0) (void)transport::CleanUpOwner(parts_.context.cluster(), gone.session);
-  if (parts_.options.verbose) {
-    parts_.context.Log("collected " + std::to_string(removed) + " buffers of client " + std::to_string(client));
-  }
+  parts_.context.Log("collected " + std::to_string(removed) + " buffers of client " + std::to_string(client),
+                     logging::Level::kInfo);
   return OkStatus();
 }
 

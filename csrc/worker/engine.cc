@@ -7,10 +7,10 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <ctime>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/log.h"
 #include "csrc/collective/segment.h"
 #include "csrc/transport/endpoint.h"
 #include "csrc/transport/shm.h"
@@ -46,7 +46,7 @@ int Engine::Run() {
   const int signal_fd = WatchSignals();
   stop_fd_ = eventfd(0, EFD_CLOEXEC);
   if (signal_fd < 0 || stop_fd_ < 0) {
-    std::fprintf(stderr, "ptpathways worker: cannot watch for signals\n");
+    logging::Error("worker", "cannot watch for signals");
     return kExitFailed;
   }
   if (options_.parent_pid > 0) prctl(PR_SET_PDEATHSIG, kParentDied);
@@ -211,7 +211,6 @@ void Engine::MakeParts(const StartedDevices& devices, const std::shared_ptr<Pinn
   options.pinner = pinner;
   options.root = std::move(root);
   options.pipelines = {options_.python, options_.pipeline_script, options_.keys.insecure()};
-  options.verbose = options_.verbose;
   Stopper& stopper = *this;
   parts_ = std::make_unique<Parts>(context_, *incoming_, *data_, *control_, stopper, std::move(options));
 }

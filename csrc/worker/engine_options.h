@@ -43,7 +43,6 @@ struct EngineOptions {
   std::chrono::milliseconds connect_timeout{30000};
   std::chrono::milliseconds transfer_timeout{60000};  // of a transfer to a peer that is silent
   uint64_t max_mappings = 0;                          // base/mappings.h
-  bool verbose = false;
 };
 
 }  // namespace pathways::worker

@@ -1,7 +1,5 @@
 #include "csrc/worker/host_context.h"
 
-#include <cstdio>
-
 namespace pathways::worker {
 
 void HostContext::SetDevices(std::shared_ptr<pjrt::Client> client, std::vector<int64_t> limits) {
@@ -50,8 +48,8 @@ void HostContext::Report(const Status& sent) const {
   if (!sent.ok() && !outbox_.ending()) Log(sent.ToString());
 }
 
-void HostContext::Log(const std::string& line) const {
-  std::fprintf(stderr, "ptpathways worker %s: %s\n", name_.c_str(), line.c_str());
+void HostContext::Log(const std::string& line, logging::Level level) const {
+  logging::Write(level, "worker " + name_, line);
 }
 
 void HostContext::Count() {

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/base/log.h"
 #include "csrc/base/status.h"
 #include "csrc/pjrt/client.h"
 #include "csrc/store/object_store.h"
@@ -77,7 +78,7 @@ class HostContext {
   Status SendReply(const wire::Reply& reply, std::string payload) const;
   // Says that something was not sent, unless this host ends.
   void Report(const Status& sent) const;
-  void Log(const std::string& line) const;
+  void Log(const std::string& line, logging::Level level = logging::Level::kWarning) const;
   // With this host's name.
   Status Here(const Status& status) const { return status.WithPrefix("host '" + name_ + "'"); }
 

@@ -6,16 +6,13 @@
 #ifndef PTPATHWAYS_WORKER_NOTE_H_
 #define PTPATHWAYS_WORKER_NOTE_H_
 
-#include <algorithm>
-#include <cstdio>
-#include <string>
+#include <string_view>
+
+#include "csrc/base/log.h"
 
 namespace pathways::worker {
 
-inline void Note(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  std::fprintf(stderr, "ptpathways worker notes: %s\n", text.c_str());
-}
+inline void Note(std::string_view text) { logging::Warning("worker notes", text); }
 
 }  // namespace pathways::worker
 

@@ -38,7 +38,6 @@ struct Parts : private CompileListener {
     std::shared_ptr<Pinner> pinner;
     FileRoot root;
     InputPipelineOptions pipelines;
-    bool verbose = false;
   };
   Parts(HostContext& the_context, Incoming& the_incoming, dataplane::DataPlane& the_data,
         transport::ControlLine& the_control, Stopper& the_stopper, Options the_options)
