@@ -2,9 +2,9 @@
 
 namespace pathways {
 
-std::shared_ptr<Event> Event::Done(Status status) {
+std::shared_ptr<Event> Event::Done(const Status& status) {
   auto event = Make();
-  event->Set(std::move(status));
+  event->Set(status);
   return event;
 }
 

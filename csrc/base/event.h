@@ -27,7 +27,7 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   static std::shared_ptr<Event> Make() { return std::make_shared<Event>(); }
-  static std::shared_ptr<Event> Done(Status status);
+  static std::shared_ptr<Event> Done(const Status& status);
 
   // Sets the outcome. Later calls are ignored, so that a lost host and a late answer may race; returns false then.
   bool Set(const Status& status);

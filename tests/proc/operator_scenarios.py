@@ -397,6 +397,17 @@ def randomised(device: torch.device) -> str:
     return ""
 
 
+def seeded(device: torch.device) -> str:
+    """Whether ``torch.manual_seed`` seeds the devices, also with the seed that they had."""
+    drawn = []
+    for seed in (3, 3, 4):
+        torch.manual_seed(seed)
+        drawn.append([torch.rand(8, device=device).tolist(), torch.randn(3, device=device).tolist()])
+    if drawn[0] != drawn[1]:
+        return f"{drawn[0]} and then {drawn[1]}"
+    return f"{drawn[0]} of another seed" if drawn[0] == drawn[2] else ""
+
+
 def main() -> None:
     pw.init(hosts=1, devices_per_host=int(sys.argv[1]))
     device = pw.device()
@@ -408,6 +419,7 @@ def main() -> None:
         except Exception as error:
             found[function.__name__] = f"{type(error).__name__}: {error}"
     found["randomised"] = randomised(device)
+    found["seeded"] = seeded(device)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         torch.linalg.slogdet(torch.eye(2, device=device))

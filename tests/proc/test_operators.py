@@ -85,7 +85,7 @@ def test_what_was_repaired_gives_the_cpus_results(case: Case, rows: dict[Case, A
 
 @needs_native
 @pytest.mark.parametrize("devices", ["1", "2"])
-@pytest.mark.parametrize("name", [function.__name__ for function in scenarios.SCENARIOS] + ["randomised"])
+@pytest.mark.parametrize("name", [function.__name__ for function in scenarios.SCENARIOS] + ["randomised", "seeded"])
 def test_results_are_those_of_the_cpu(name: str, devices: str) -> None:
     assert outcome_of(Path(scenarios.__file__), devices)[name] == ""
 

@@ -5,6 +5,7 @@ Activation checkpointing needs it to give a recomputed dropout the same mask.
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
 import types
@@ -120,10 +121,7 @@ def keep_apart() -> None:
 
 
 def manual_seed(seed: int) -> None:
-    """Seeds torch's generator, as ``torch.manual_seed`` does, and those of the devices.
-
-    ``device`` and ``prepare`` also take over torch's seed, but only if it has changed since; this sets the same seed
-    again.
+    """Seeds torch's generator and those of the devices, as ``torch.manual_seed`` does once ``init`` was called.
 
     Args:
         seed: from -2**63 to 2**64 - 1, as for ``torch.manual_seed``.
@@ -135,15 +133,12 @@ def manual_seed(seed: int) -> None:
     """
     import torch
 
-    global _followed
     seed = core.whole_number(seed, "a seed")
     if not -(2**63) <= seed < 2**64:
         raise ValueError(f"a seed is a number from -2**63 to 2**64 - 1, as torch.manual_seed takes it, got {seed}")
     with _state.lock:
         _state.runtime()
         torch.manual_seed(seed)
-        _followed = None
-        follow_torch()
 
 
 def seed(value: int) -> None:
@@ -189,10 +184,32 @@ def current_device() -> int:
     return int(_xla.binding()._xla_get_default_device_ordinal())
 
 
-def register() -> None:
-    """Makes ``torch.xla``, unless somebody did."""
+def _seed_devices_with_torch() -> None:
+    """Makes ``torch.manual_seed`` seed the devices, too, as it does those of CUDA. Idempotent."""
     import torch
 
+    plain = torch.random.manual_seed
+    if hasattr(plain, "__wrapped__"):
+        return
+
+    @functools.wraps(plain)
+    def manual_seed(seed: int) -> torch.Generator:
+        global _followed
+        made = plain(seed)
+        if _state.is_running() and not _state.is_forked():  # as in the workers of a loader
+            with _state.lock:
+                _followed = None
+                follow_torch()
+        return made
+
+    torch.manual_seed = torch.random.manual_seed = manual_seed
+
+
+def register() -> None:
+    """Makes ``torch.xla``, unless somebody did, and ``torch.manual_seed`` one of the devices, too."""
+    import torch
+
+    _seed_devices_with_torch()
     if hasattr(torch, "xla"):
         return
     module = types.ModuleType("torch.xla", __doc__)
