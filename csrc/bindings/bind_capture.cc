@@ -192,7 +192,7 @@ std::vector<uint64_t> RunReplay(const PyReplay& self, const py::sequence& feeds)
 
 void BindCapture(py::module_& module) {
   BindGuards(module);
-  py::class_<HeldProfiler>(module, "HeldProfiler");
+  const py::class_<HeldProfiler> held(module, "HeldProfiler");
   // Both are functions: the profiler has seen the call of the one, and sees the return of the other.
   module.def("hold_profiler", [] { return HeldProfiler(); });
   module.def("put_back_profiler", &HeldProfiler::PutBack, py::arg("held"));

@@ -97,7 +97,7 @@ Status Buffers::Fill(const Shard& shard, uint64_t offset, const void* data, uint
       declared_.erase(it);
     }
   }
-  if (complete) transfers_.Upload(id, host, std::move(complete));
+  if (complete) transfers_.Upload(id, host, complete);
   return OkStatus();
 }
 

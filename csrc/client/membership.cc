@@ -17,8 +17,8 @@ using dataplane::DataPlane;
 
 Status Membership::Open(Link::Sink controller, dataplane::DataSink* hosts,
                         const std::function<Status()>& still_wanted) {
-  PW_ASSIGN_OR_RETURN(core_.link,
-                      core_.options.link(std::move(controller), [this](Status status) { OnControllerLost(status); }));
+  PW_ASSIGN_OR_RETURN(core_.link, core_.options.link(std::move(controller),
+                                                     [this](const Status& status) { OnControllerLost(status); }));
   wire::Hello hello;
   hello.role = wire::Role::kClient;
   hello.build = core_.options.build;

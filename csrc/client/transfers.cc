@@ -23,7 +23,7 @@ std::shared_ptr<Event> Transfers::Fetch(const Shard& shard, void* destination, u
                                        std::to_string(shard.type().ByteSize()) + " bytes), got " +
                                        std::to_string(size)));
   }
-  if (Status held = shard.buffer->CheckHeld(); !held.ok()) return Event::Done(std::move(held));
+  if (Status held = shard.buffer->CheckHeld(); !held.ok()) return Event::Done(held);
   // A run that failed explains best why its result cannot be read: its error names function and line.
   const std::optional<Status> outcome = shard.buffer->Outcome();
   if (outcome && !outcome->ok()) return Event::Done(*outcome);

@@ -71,7 +71,7 @@ class EntryAnnotator {
                         SubMessages(root_->shape, shape_field::kTupleShapes));
     const std::string old_sharding(root_->sharding.value_or(std::string_view()));
     if (elements.empty()) {
-      if (results_[0]) Append("copy", root_->shape, {root_id_}, -1, *results_[0]);
+      if (results_[0]) Append("copy", root_->shape, {root_id_}, -1, results_[0]);
       return OkStatus();
     }
     PW_ASSIGN_OR_RETURN(const std::vector<std::string_view> old,

@@ -226,7 +226,7 @@ std::vector<Declared> StopDeclaring() {
   return declared;
 }
 
-bool BufferCell::Watch(std::shared_ptr<Residents> home, size_t place, const Value* before) {
+bool BufferCell::Watch(const std::shared_ptr<Residents>& home, size_t place, const Value* before) {
   std::shared_ptr<Residents> left;
   size_t left_place;
   {

@@ -51,7 +51,7 @@ class BufferCell {
   // when something else is here by now.
   bool Reside(std::shared_ptr<Residents> home, size_t place, const Value* before);
   // Tells `home` when `before`, which stays, is replaced or dropped. False as above.
-  bool Watch(std::shared_ptr<Residents> home, size_t place, const Value* before);
+  bool Watch(const std::shared_ptr<Residents>& home, size_t place, const Value* before);
   // The value in the form to share, if it is resident at `home`.
   void Settle(const Residents* home, std::shared_ptr<Value> value);
   // Forgets `home`.

@@ -278,7 +278,7 @@ Status LengthProgram::Prove(const Program& user, PJRT_Device* device, const Devi
     }
     const TensorType& type = (*first->parameters)[i];
     const std::string contents = proof.Contents(type);
-    const std::string behind = proof.WithGarbage(type, contents, module_.parameters[i]);
+    const std::string behind = LengthProof::WithGarbage(type, contents, module_.parameters[i]);
     PW_ASSIGN_OR_RETURN(std::shared_ptr<Value> exact, UploadValue(user.client, device, type, contents.data(), nullptr));
     PW_ASSIGN_OR_RETURN(std::shared_ptr<Value> padded,
                         UploadValue(user.client, device, module_.parameters[i], behind.data(), nullptr));

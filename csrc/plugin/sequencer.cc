@@ -24,7 +24,7 @@ void Sequencer::Submit(std::span<const uint32_t> devices, std::function<void()> 
   std::sort(item->devices.begin(), item->devices.end());
   item->devices.erase(std::unique(item->devices.begin(), item->devices.end()), item->devices.end());
   item->work = std::move(work);
-  Push(std::move(item));
+  Push(item);
 }
 
 void Sequencer::Join(std::shared_ptr<GangCall> call) {
@@ -32,10 +32,10 @@ void Sequencer::Join(std::shared_ptr<GangCall> call) {
   item->devices = {call->devices[call->row]};
   item->call = std::move(call);
   item->deadline = Clock::now() + gang_timeout_;
-  Push(std::move(item));
+  Push(item);
 }
 
-void Sequencer::Push(std::shared_ptr<Item> item) {
+void Sequencer::Push(const std::shared_ptr<Item>& item) {
   std::unique_lock lock(mutex_);
   held_.fetch_add(1, std::memory_order_acq_rel);
   if (item->call != nullptr) {

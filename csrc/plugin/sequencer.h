@@ -60,7 +60,7 @@ class Sequencer : public std::enable_shared_from_this<Sequencer> {
     Clock::time_point deadline;  // of a call
   };
 
-  void Push(std::shared_ptr<Item> item);
+  void Push(const std::shared_ptr<Item>& item);
   void Release(std::unique_lock<std::mutex>& lock);
   // The next work that may run, taken off its queues; null when all wait.
   std::function<void()> TakeReady();

@@ -194,7 +194,7 @@ std::shared_ptr<Event> FetchWhole(const std::shared_ptr<Value>& value, const cli
 // What a Ctrl-C gives up: the fetch once it has begun, or its beginning.
 class Interruptible {
  public:
-  void Begin(std::function<void()> give_up) {
+  void Begin(const std::function<void()>& give_up) {
     bool now = false;
     {
       std::lock_guard lock(mutex_);
@@ -252,7 +252,7 @@ std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* des
     std::function<void()> give_up;
     if (offset == 0 && size == whole) {
       std::shared_ptr<Event> fetched = FetchWhole(value, shard, destination, give_up);
-      interruptible->Begin(std::move(give_up));
+      interruptible->Begin(give_up);
       return fetched;
     }
     auto bytes = std::make_shared<std::vector<char>>(whole);
@@ -262,7 +262,7 @@ std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* des
           if (status.ok()) std::memcpy(destination, bytes->data() + offset, size);
           copied->Set(status);
         });
-    interruptible->Begin(std::move(give_up));
+    interruptible->Begin(give_up);
     return copied;
   });
   if (!done->IsReady()) {

@@ -9,7 +9,8 @@ uint32_t Owner(uint64_t id) { return static_cast<uint32_t>(wire::ClientOf(id)); 
 
 }  // namespace
 
-Status ObjectStore::Insert(uint64_t id, const std::shared_ptr<Object>& object) {
+// NOLINTNEXTLINE(performance-unnecessary-value-param): it is moved from; clang-tidy takes try_emplace for a reader.
+Status ObjectStore::Insert(uint64_t id, std::shared_ptr<Object> object) {
   auto [it, fresh] = objects_.try_emplace(id, std::move(object));
   if (!fresh) {
     return Status(Code::kAlreadyExists, "expected a new buffer id, got " + std::to_string(id) + ", which is in use");

@@ -87,7 +87,7 @@ class ObjectStore {
   explicit ObjectStore(std::vector<int64_t> device_limits) : account_(std::move(device_limits)) {}
 
   // ALREADY_EXISTS for an id in use: an id is minted once.
-  Status Insert(uint64_t id, const std::shared_ptr<Object>& object);
+  Status Insert(uint64_t id, std::shared_ptr<Object> object);
   // A shard of an object that is already in has been filled.
   void AccountShard(uint64_t id, const Object::Shard& shard);
   // nullptr when there is none.

@@ -467,6 +467,7 @@ bool BulkSender::OnResume(std::string_view peer, uint64_t key, const Status& sta
       return transfer->deferred_at && transfer->key == key && transfer->peer == peer && !transfer->ended;
     });
     if (at == core_->open.end()) return false;
+    // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): End takes it out of `open`.
     const Core::TransferPtr transfer = *at;
     if (!status.ok()) {
       core_->End(transfer, status, &finished);

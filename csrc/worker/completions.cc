@@ -185,7 +185,7 @@ void Completions::Poison(uint64_t run, std::span<const uint64_t> results, const 
   for (const uint64_t id : results) {
     auto object = std::make_shared<store::Object>(0);
     object->error = status;
-    (void)context_.store().Insert(id, object);  // only fails for an id in use, whose value stays
+    (void)context_.store().Insert(id, std::move(object));  // only fails for an id in use, whose value stays
   }
   Report(run, status, 0);
 }

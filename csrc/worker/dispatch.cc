@@ -188,8 +188,8 @@ Status Dispatch::On(const wire::OpenPipeline& open, Message& message) {
   return OkStatus();
 }
 
-Status Dispatch::On(wire::Feed feed, Message&) {
-  parts_.pipelines.Feed(std::move(feed));
+Status Dispatch::On(const wire::Feed& feed, Message&) {
+  parts_.pipelines.Feed(feed);
   return OkStatus();
 }
 

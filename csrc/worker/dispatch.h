@@ -64,7 +64,7 @@ class Dispatch {
   Status On(wire::Save save, Message& message);
   Status On(wire::Load load, Message& message);
   Status On(const wire::OpenPipeline& open, Message& message);
-  Status On(wire::Feed feed, Message& message);
+  Status On(const wire::Feed& feed, Message& message);
   Status On(wire::ClosePipeline close, Message& message);
   Status On(wire::Query query, Message& message);
   Status On(const wire::Welcome& welcome, Message& message);

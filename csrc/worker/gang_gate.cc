@@ -73,7 +73,7 @@ void GangGate::Enter(int device, Ticket ticket, GangPtr gang, uint32_t shard, co
     if (entry->begun) fill = entry->fill;
     lane->waiting.push_back(entry);
   }
-  if (fill != nullptr) Start(*lane, entry, std::move(fill));
+  if (fill != nullptr) Start(*lane, entry, fill);
   // After Start: an execution that has failed already, for want of an argument, ends within this call.
   done.OnReady([lane, entry](const Status& status) { Ended(lane, entry, status); });
 }
@@ -105,7 +105,7 @@ void GangGate::Ended(const std::shared_ptr<Lane>& lane, const std::shared_ptr<En
     next->begun = true;
     fill = next->fill;
   }
-  Start(*lane, std::move(next), std::move(fill));
+  Start(*lane, std::move(next), fill);
 }
 
 }  // namespace pathways::worker

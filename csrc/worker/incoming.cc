@@ -194,7 +194,7 @@ void Incoming::Take(uint64_t key, Entry& entry, uint64_t offset, uint64_t total,
     lease.Drop();
     if (!last) return;
     entries_.erase(key);
-    if (--assembly->pieces_left == 0 && !assembly->failed) Complete(std::move(assembly));
+    if (--assembly->pieces_left == 0 && !assembly->failed) Complete(assembly);
     return;
   }
   std::shared_ptr<pjrt::AsyncBuffer> buffer = entry.buffer;

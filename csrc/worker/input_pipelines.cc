@@ -50,7 +50,7 @@ void InputPipelines::Open(const wire::OpenPipeline& open, const transport::Frame
   }
 }
 
-void InputPipelines::Feed(wire::Feed feed) {
+void InputPipelines::Feed(const wire::Feed& feed) {
   const size_t line = feed.what.find('\n');
   const std::string label = line == std::string::npos ? "" : feed.what.substr(0, line);
   const auto answered = [this, request = feed.request, keys = feed.keys, label](Status status, std::string text,
@@ -69,7 +69,7 @@ void InputPipelines::Feed(wire::Feed feed) {
   if (it == pipelines_.end()) {
     return answered(NotFound("the input pipeline is closed, or could not be opened"), {}, {});
   }
-  it->second->Ask(feed.worker, std::move(feed.what), feed.keys.size(), answered);
+  it->second->Ask(feed.worker, feed.what, feed.keys.size(), answered);
 }
 
 void InputPipelines::CloseOf(uint32_t client) {

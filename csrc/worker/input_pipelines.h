@@ -31,7 +31,7 @@ class InputPipelines {
 
   // `given`: what the processes are given, or nullptr when the message came without. Answered when they run.
   void Open(const wire::OpenPipeline& open, const transport::Frame* given);
-  void Feed(wire::Feed feed);
+  void Feed(const wire::Feed& feed);
   void Close(uint64_t pipeline) { pipelines_.erase(pipeline); }
   void CloseOf(uint32_t client);
   void CloseAll() { pipelines_.clear(); }

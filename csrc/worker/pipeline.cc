@@ -74,13 +74,13 @@ Result<PipelineValues> Map(int descriptor, const std::vector<uint64_t>& sizes) {
 
 }  // namespace
 
-Result<std::unique_ptr<Pipeline>> Pipeline::Start(PipelineOptions options, std::string given, Answered opened) {
+Result<std::unique_ptr<Pipeline>> Pipeline::Start(PipelineOptions options, const std::string& given, Answered opened) {
   if (options.python.empty() || options.script.empty()) {
     return FailedPrecondition("this worker was started without the path of a Python interpreter for input pipelines");
   }
   std::unique_ptr<Pipeline> pipeline(new Pipeline(std::move(options)));
   PW_RETURN_IF_ERROR(pipeline->Spawn());
-  pipeline->Ask(0, std::move(given), 0, std::move(opened));
+  pipeline->Ask(0, given, 0, std::move(opened));
   pipeline->thread_ = std::thread([self = pipeline.get()] {
     pthread_setname_np(pthread_self(), "pw-pipe");
     self->Loop();

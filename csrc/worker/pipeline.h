@@ -59,7 +59,7 @@ class Pipeline {
   using Answered = std::function<void(const Status&, std::string text, PipelineValues values)>;
 
   // Starts the processes and gives the first of them `given`.
-  static Result<std::unique_ptr<Pipeline>> Start(PipelineOptions options, std::string given, Answered opened);
+  static Result<std::unique_ptr<Pipeline>> Start(PipelineOptions options, const std::string& given, Answered opened);
   // Kills the processes. Requests that were not answered fail.
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;

@@ -339,7 +339,7 @@ Status PlanHost::Copy(const wire::PlanStep& step, const Value& from, Value& to) 
   return OkStatus();
 }
 
-void PlanHost::Keep(size_t result, uint64_t buffer, const Value& value) {
+void PlanHost::Keep(size_t result, uint64_t buffer, Value value) {
   if (value->error.ok() && program_->watch_output[result]) {
     for (size_t p = 0; p < value->shards.size(); ++p) {
       Result<pjrt::EventHandle> ready = value->At(p).buffer.ReadyEvent();
@@ -350,7 +350,7 @@ void PlanHost::Keep(size_t result, uint64_t buffer, const Value& value) {
   // An argument may come back as it is. Where steps are followed one by one, what has no origin was received.
   if (value->origin == nullptr && context_.hands_errors_on()) value->origin = pending_->origin;
   if (in_place_) context_.store().Remove(buffer);  // what the result takes the place of
-  if (Status status = context_.store().Insert(buffer, value); !status.ok()) context_.Log(status.ToString());
+  if (Status status = context_.store().Insert(buffer, std::move(value)); !status.ok()) context_.Log(status.ToString());
 }
 
 }  // namespace pathways::worker

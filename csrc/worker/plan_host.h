@@ -67,7 +67,7 @@ class PlanHost {
   Status Receive(const wire::PlanStep& step, const wire::PlanSlot& slot, Value& value, uint64_t first_key);
   void Refuse(const wire::PlanStep& step, uint64_t first_key, const Status& status);
   Status Copy(const wire::PlanStep& step, const Value& from, Value& to);
-  void Keep(size_t result, uint64_t buffer, const Value& value);
+  void Keep(size_t result, uint64_t buffer, Value value);
   bool HasRoom(const plan::Plan& plan, size_t index, std::span<const Value> slots) const;
 
  private:

@@ -267,7 +267,7 @@ void Runs::KeepResults(const wire::Run& run, const Function& function, const std
       part.device = run.devices[part.number] - context_.first_device();
       part.bytes = part.buffer.type().ByteSize();
     }
-    if (Status status = context_.store().Insert(run.first_output + k, object); !status.ok())
+    if (Status status = context_.store().Insert(run.first_output + k, std::move(object)); !status.ok())
       context_.Log(status.ToString());
   }
 }
