@@ -23,10 +23,12 @@ class EarlyMessages {
 
   // `route`: what the socket calls the sender. RESOURCE_EXHAUSTED: it is not kept.
   Status Keep(std::string_view route, transport::Frames& frames) {
-    for (const transport::Frame& frame : frames) bytes_ += frame.size();
-    if (messages_.size() >= kMost || bytes_ > kMostBytes) {
+    uint64_t size = 0;
+    for (const transport::Frame& frame : frames) size += frame.size();
+    if (messages_.size() >= kMost || bytes_ + size > kMostBytes) {
       return ResourceExhausted("too many messages before this host joined its cluster");
     }
+    bytes_ += size;
     messages_.emplace_back(std::string(route), std::move(frames));
     return OkStatus();
   }

@@ -32,7 +32,9 @@ TEST(EarlyMessagesAreKeptUpToASize) {
   EarlyMessages early;
   transport::Frames half = OneFrame(EarlyMessages::kMostBytes / 2), rest = OneFrame(EarlyMessages::kMostBytes / 2);
   transport::Frames more = OneFrame(1);
+  transport::Frames all = OneFrame(EarlyMessages::kMostBytes);
   EXPECT_OK(early.Keep("w/a", half));
+  EXPECT_EQ(early.Keep("w/a", all).code(), Code::kResourceExhausted);  // and leaves room for others
   EXPECT_OK(early.Keep("w/a", rest));
   EXPECT_EQ(early.Keep("w/a", more).code(), Code::kResourceExhausted);
 }

@@ -35,6 +35,7 @@ READS: dict[str, Callable[[Tensor], Any]] = {
     "cpu": lambda value: value.cpu(),
     "to": lambda value: value.to("cpu"),
     "tolist": lambda value: value.tolist(),
+    "copy_": lambda value: torch.empty(value.shape).copy_(value.detach()),
     "print": repr,
     "an operation on the client": lambda value: torch.nonzero(value.detach()),
 }
@@ -96,8 +97,33 @@ def what_has_a_value(place: Callable[[nn.Module, Tensor], Any]) -> dict[str, boo
     return {"a value": kept, "an expression": pending(other)}
 
 
+COPIES: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "cpu": lambda _, value: value.cpu(),
+    "copy_": lambda target, value: target.copy_(value),
+    "[...] =": lambda target, value: target.__setitem__(slice(3), value[:3]),
+    ".data.copy_": lambda target, value: target.data.copy_(value),
+    "aten.copy_": lambda target, value: torch.ops.aten.copy_(target, value),
+}
+
+
+def copies_of_what_could_not_be_computed() -> dict[str, str]:
+    """The errors; each once ended the process, or might."""
+    pw.init(hosts=1, memory_per_device="16MiB")
+    value = torch.zeros(1 << 20, device=pw.device()).repeat(10)
+    found = {}
+    for name, copied in COPIES.items():
+        try:
+            copied(torch.empty(10 << 20), value)
+        except Exception as error:
+            found[name] = type(error).__name__
+    return found
+
+
 def main() -> None:
     mode, backend = sys.argv[1:]
+    if mode == "refused":
+        json.dump(copies_of_what_could_not_be_computed(), sys.stdout)
+        return
     hosts, devices = {"together": (1, 4), "single": (1, 1), "one_by_one": (2, 1)}[mode]
     pw.init(hosts=hosts, devices_per_host=devices, backend=backend)
     device = pw.devices()[1] if mode == "one_by_one" else pw.device()

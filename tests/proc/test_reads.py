@@ -28,7 +28,7 @@ def outcome(mode: str, backend: str) -> Any:
 @pytest.mark.parametrize(("mode", "backend"), RUNS)
 @pytest.mark.parametrize("name", scenarios.READS)
 def test_the_backward_pass_takes_what_a_read_left(name: str, mode: str, backend: str) -> None:
-    if backend == "xla-cpu" and name in ("cpu", "to", "tolist", "print"):
+    if backend == "xla-cpu" and name in ("cpu", "to", "tolist", "print", "copy_"):
         pytest.skip("nothing of torch is wrapped there")
     read = outcome(mode, backend)["reads"][name]
     assert read["before"], "the loss comes of the forward pass"
@@ -46,3 +46,10 @@ def test_a_random_mask_that_was_read_is_the_one_of_the_gradient(mode: str, backe
 @pytest.mark.parametrize(("mode", "backend"), RUNS)
 def test_only_what_has_no_value_yet_cuts_the_trace(mode: str, backend: str) -> None:
     assert outcome(mode, backend)["values"] == {"a value": True, "an expression": False}
+
+
+@limited
+@needs_native
+@pytest.mark.parametrize("name", scenarios.COPIES)
+def test_a_copy_of_what_could_not_be_computed_raises(name: str) -> None:
+    assert outcome("refused", "pathways")[name] == "OutOfDeviceMemory"

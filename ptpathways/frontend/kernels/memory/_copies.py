@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.base import _recorded
+from ptpathways.frontend.loops import _reads
 from ptpathways.frontend.xla import _trace, _xla
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
@@ -53,13 +54,17 @@ def copy(
 def copy_out(
     kernel: Callable[..., Any], target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
 ) -> torch.Tensor:
-    """``copy_`` into a tensor of the CPU.
+    """``copy_`` into a tensor of the CPU, to which PyTorch/XLA gives the source's shape.
+
+    The read is Python's: what PyTorch/XLA's raises cannot pass through a kernel in Python.
 
     Raises:
-        RuntimeError: the source cannot be broadcast to the target's shape.
+        Whatever ``fetch`` raises; RuntimeError: the source cannot be broadcast to the target's shape.
     """
-    made: torch.Tensor = kernel(target, _of_shape(source, target.shape), non_blocking)
-    return made
+    if target.device.type != "cpu":
+        made: torch.Tensor = kernel(target, source, non_blocking)
+        return made
+    return target.copy_(_reads.fetch([source])[0])
 
 
 def _of_shape(source: torch.Tensor, shape: torch.Size) -> torch.Tensor:
