@@ -78,6 +78,11 @@ The database does not cover these differences:
 - XLA's CPU compiler treats numbers below 1.2e-38 as zero.
 - `sort`, `argsort`, `topk` and `kthvalue` have equal elements, such as 0.0 and -0.0, in another order unless
   `stable=True` asks for theirs (torch leaves it open).
+- `lerp` is `a + w * (b - a)` for every `w`, so next to infinities it, `quantile` and `nanquantile` give infinity for
+  NaN or the reverse.
+- `relu`, `elu`, `celu`, `sign` and `maximum` may give the other zero for -0.0; `abs` of a complex infinity with NaN is
+  NaN; on their branch cuts `asin`, `acos` and `asinh` take no notice of a zero's sign.
+- `torch.where(mask, halves, number)` refuses a number beyond float16's range, of which the CPU makes infinity.
 - Integers divided by a tensor's element that is zero give -1, where the CPU raises; the number zero is refused.
 - XLA treats a boolean times a float as a choice: false times infinity, or times NaN, is zero.
 - A float that an integer type does not hold becomes the nearest integer that it does, and NaN zero, where C++ leaves
