@@ -271,6 +271,7 @@ def device(index: int | None = None) -> torch.device:
         NotOneIsland: without ``index``, if the hosts lie in several islands and are not all CPU hosts.
         TypeError: ``index`` is not an int.
         IndexError: there is no device of that number.
+        HostLost: the device's host is lost.
         SliceUnavailable: the process uses more slices as torch devices than ``logical_devices``.
     """
     import torch
@@ -278,13 +279,16 @@ def device(index: int | None = None) -> torch.device:
     this = _state.runtime()
     if index is not None and (isinstance(index, bool) or not isinstance(index, int)):
         raise TypeError(f"pw.device() takes the number of a device, got {index!r}; of a slice take slice.device")
-    if index is not None and not 0 <= index < this.device_count:
-        raise IndexError(f"device index must be from 0 to {this.device_count - 1}, got {index}")
+    # Devices of lost hosts keep their numbers, and `single` names the host.
+    hosts = [] if this.connection is None else this.connection.hosts()
+    count = sum(len(host["devices"]) for host in hosts) if hosts else this.device_count
+    if index is not None and not 0 <= index < count:
+        raise IndexError(f"device index must be from 0 to {count - 1}, got {index}")
     if this.connection is None:
         _rng.follow_torch()
         return torch.device("xla", index or 0)
     if index is None:
-        _slice.check_one_island(this.connection.hosts())
+        _slice.check_one_island(hosts)
     found = (_slice.whole() if index is None else _slice.single(index)).device
     _rng.follow_torch()
     return found

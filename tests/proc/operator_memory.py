@@ -306,6 +306,11 @@ def copies_between_the_cpu_and_a_device_are_broadcast(device: str | torch.device
             for target, given in ((torch.zeros(3, 4).to(device), source), (torch.zeros(3, 4), source.to(device))):
                 assert copied(part(target), given) == refused, (source.shape, refused)
                 found += [target.clone(), part(target) + 1]
+    for there, here in ((device, "cpu"), ("cpu", device), (device, device)):
+        lists = [[torch.zeros(3, 4), torch.zeros(2)], [torch.arange(4.0), torch.ones(1)]]
+        targets, sources = ([one.to(place) for one in lists[k]] for k, place in enumerate((there, here)))
+        torch._foreach_copy_(targets, sources)
+        found += targets
     parameter = torch.nn.Parameter(torch.zeros(2, 2).to(device))
     with torch.no_grad():
         assert "(2) must match" in copied(parameter, torch.zeros(7))

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 import ptpathways as pw
+from ptpathways.frontend.base import _state
 from ptpathways.frontend.xla import _xla
 
 
@@ -119,10 +123,28 @@ def copies_of_what_could_not_be_computed() -> dict[str, str]:
     return found
 
 
+def devices_when_a_host_is_lost() -> list[str]:
+    """What each device that was not used before is then, by its number."""
+    pw.init(hosts=3)
+    connection = _state.runtime().connection
+    assert connection is not None
+    os.kill(connection.host_pids()[1], signal.SIGKILL)
+    while pw.cluster().hosts[1].alive:
+        time.sleep(0.01)
+    found = []
+    for number in range(4):
+        try:
+            found.append(str(torch.full((2,), float(number), device=pw.device(number)).tolist()))
+        except (pw.HostLost, IndexError) as error:
+            found.append(f"{type(error).__name__}: {error}")
+    return found
+
+
 def main() -> None:
     mode, backend = sys.argv[1:]
-    if mode == "refused":
-        json.dump(copies_of_what_could_not_be_computed(), sys.stdout)
+    if mode in ("refused", "lost"):
+        scenario = {"refused": copies_of_what_could_not_be_computed, "lost": devices_when_a_host_is_lost}[mode]
+        json.dump(scenario(), sys.stdout)
         return
     hosts, devices = {"together": (1, 4), "single": (1, 1), "one_by_one": (2, 1)}[mode]
     pw.init(hosts=hosts, devices_per_host=devices, backend=backend)

@@ -53,3 +53,12 @@ def test_only_what_has_no_value_yet_cuts_the_trace(mode: str, backend: str) -> N
 @pytest.mark.parametrize("name", scenarios.COPIES)
 def test_a_copy_of_what_could_not_be_computed_raises(name: str) -> None:
     assert outcome("refused", "pathways")[name] == "OutOfDeviceMemory"
+
+
+@limited
+@needs_native
+def test_devices_keep_their_numbers_when_a_host_is_lost() -> None:
+    first, lost, last, none = outcome("lost", "pathways")
+    assert (first, last) == ("[0.0, 0.0]", "[2.0, 2.0]")
+    assert lost.startswith("HostLost: host 'host1'")
+    assert none == "IndexError: device index must be from 0 to 2, got 3"

@@ -69,6 +69,24 @@ def of_lists(name: str) -> Callable[..., Any]:
     return wrapper
 
 
+def copied(
+    kernel: Callable[..., Any], values: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], *rest: Any
+) -> Any:
+    """``_foreach_copy_``, also between devices and the CPU, one by one."""
+    import torch
+
+    if len(values) != len(sources) or all(map(_of_one_device, values, sources)):
+        return of_lists("_foreach_copy_")(kernel, values, sources, *rest)
+    for one, source in zip(values, sources, strict=True):
+        one.copy_(source, *rest)
+    torch.autograd.graph.increment_version([one for one in values if not one.is_inference()])
+    return None
+
+
+def _of_one_device(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.device == other.device
+
+
 def _is_complex(item: Any) -> bool:
     """A number, or a list of numbers."""
     numbers = item if isinstance(item, list | tuple) else (item,)
@@ -306,7 +324,7 @@ WRAPPED_FUNCTIONALIZATION |= {
     "baddbmm_": product,
     "masked_scatter_": masked,
 }
-WRAPPED_FUNCTIONALIZATION |= {name: of_lists(name) for name in _LISTS}
+WRAPPED_FUNCTIONALIZATION |= {name: of_lists(name) for name in _LISTS} | {"_foreach_copy_": copied}
 WRAPPED_FUNCTIONALIZATION |= {"abs_": magnitude, "addmv_": of_one_type, "cumprod_": running, "cumsum_": running}
 WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(
     (
