@@ -27,6 +27,14 @@ MemoryBooks BooksOfTwoDevices(int64_t limit) {
   return books;
 }
 
+// What comes back from host memory for a request that is granted.
+std::vector<MemoryOrder> Granted(MemoryBooks& books, const MemoryRequest& request) {
+  std::vector<MemoryOrder> orders;
+  EXPECT(books.Evaluate(request, false));
+  books.Enter(request, &orders);
+  return orders;
+}
+
 TEST(BooksCountWhatIsMadeAndWhatRuns) {
   MemoryBooks books = BooksOfTwoDevices(100);
   const MemoryRequest run = RunOnBothDevices(30, 50);
@@ -50,10 +58,7 @@ TEST(BooksCountWhatIsMadeAndWhatRuns) {
 
 TEST(BooksTakeWhatIsGivenUpFromWhatIsAskedOnce) {
   MemoryBooks books = BooksOfTwoDevices(100);
-  std::vector<MemoryOrder> orders;
-  const MemoryRequest first = RunOnBothDevices(80, 0);
-  ASSERT(books.Evaluate(first, false));
-  books.Enter(first, &orders);
+  EXPECT(Granted(books, RunOnBothDevices(80, 0)).empty());
   MemoryRequest next = RunOnBothDevices(90, 0);
   next.id = IdInBooks(1, 20);
   next.made[0].buffer = IdInBooks(1, 21);
@@ -73,10 +78,7 @@ TEST(BooksTakeWhatIsGivenUpFromWhatIsAskedOnce) {
 
 TEST(BooksFollowABufferToHostMemoryAndBack) {
   MemoryBooks books = BooksOfTwoDevices(100);
-  std::vector<MemoryOrder> orders;
-  const MemoryRequest run = RunOnBothDevices(40, 0);
-  ASSERT(books.Evaluate(run, false));
-  books.Enter(run, &orders);
+  EXPECT(Granted(books, RunOnBothDevices(40, 0)).empty());
   const MemoryOrder spill{0, false, {IdInBooks(1, 11)}};
   books.Leave(spill);
   EXPECT_EQ(books.devices()[1].leaving, 40);
@@ -88,7 +90,7 @@ TEST(BooksFollowABufferToHostMemoryAndBack) {
   EXPECT_EQ(books.devices()[1].used, 0);
   ASSERT(books.Evaluate(user, false));
   EXPECT_EQ(books.devices()[1].restored, 40);
-  books.Enter(user, &orders);
+  const std::vector<MemoryOrder> orders = Granted(books, user);
   ASSERT_EQ(orders.size(), 1u);
   EXPECT(orders[0].restore && orders[0].buffers == spill.buffers);
   EXPECT_EQ(books.hosts()[0].staged, 0);

@@ -263,7 +263,7 @@ def device(index: int | None = None) -> torch.device:
     boundary.
 
     Args:
-        index: number of a device, from 0 to ``Cluster.device_count - 1``; None: the slice of all devices (with
+        index: number of a device, as ``Host.devices`` has them, from 0 on; None: the slice of all devices (with
             ``backend="xla-cpu"``: device 0).
 
     Raises:
@@ -295,12 +295,14 @@ def device(index: int | None = None) -> torch.device:
 
 
 def devices() -> list[torch.device]:
-    """Returns the torch device of every single device of the cluster, in the order of their numbers.
+    """Returns the torch device of every single device of the cluster, in the order of their numbers; not those of hosts
+    that are lost.
 
     Raises:
         NotInitialized, SliceUnavailable: as ``device``.
     """
-    return [device(index) for index in range(_state.runtime().device_count)]
+    living = sorted(number for host in cluster().hosts if host.alive for number in host.devices)
+    return [device(number) for number in living]
 
 
 def trace(*, clear: bool = False) -> Trace:

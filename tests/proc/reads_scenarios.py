@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 import ptpathways as pw
 from ptpathways.frontend.base import _state
 from ptpathways.frontend.xla import _xla
+from ptpathways.testing import wait_until
 
 
 def _branch(value: Tensor) -> None:
@@ -129,9 +129,8 @@ def devices_when_a_host_is_lost() -> list[str]:
     connection = _state.runtime().connection
     assert connection is not None
     os.kill(connection.host_pids()[1], signal.SIGKILL)
-    while pw.cluster().hosts[1].alive:
-        time.sleep(0.01)
-    found = []
+    wait_until(lambda: not pw.cluster().hosts[1].alive)
+    found = [f"{[device.index for device in pw.devices()]}"]
     for number in range(4):
         try:
             found.append(str(torch.full((2,), float(number), device=pw.device(number)).tolist()))

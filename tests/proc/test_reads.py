@@ -58,7 +58,8 @@ def test_a_copy_of_what_could_not_be_computed_raises(name: str) -> None:
 @limited
 @needs_native
 def test_devices_keep_their_numbers_when_a_host_is_lost() -> None:
-    first, lost, last, none = outcome("lost", "pathways")
+    living, first, lost, last, none = outcome("lost", "pathways")
+    assert len(living.split(",")) == 2
     assert (first, last) == ("[0.0, 0.0]", "[2.0, 2.0]")
     assert lost.startswith("HostLost: host 'host1'")
     assert none == "IndexError: device index must be from 0 to 2, got 3"

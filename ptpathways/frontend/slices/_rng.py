@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _SEED_MASK = (1 << 63) - 1
 
 _followed: int | None = None
+_seeds_with_torch = False
 at_cut: dict[int, int] = {}
 """The seed of each device when the trace was cut last, or when it was set, as far as that was seen."""
 
@@ -188,9 +189,11 @@ def _seed_devices_with_torch() -> None:
     """Makes ``torch.manual_seed`` seed the devices, too, as it does those of CUDA. Idempotent."""
     import torch
 
-    plain = torch.random.manual_seed
-    if hasattr(plain, "__wrapped__"):
+    global _seeds_with_torch
+    if _seeds_with_torch:
         return
+    _seeds_with_torch = True
+    plain = torch.random.manual_seed
 
     @functools.wraps(plain)
     def manual_seed(seed: int) -> torch.Generator:

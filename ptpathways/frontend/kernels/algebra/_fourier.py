@@ -20,20 +20,12 @@ def of_reals(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **nam
     return made.neg().neg() if made.requires_grad else made
 
 
-def frequencies(
-    n: int,
-    d: float = 1.0,
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-) -> torch.Tensor:
+def frequencies(n: int, d: float = 1.0, **named: Any) -> torch.Tensor:
     """``fftfreq``. Torch's own lets a part of a tensor without elements grow over those behind it."""
     import torch
 
-    made: torch.Tensor = torch.fft.fftfreq(n, d, dtype=dtype)
-    return made.to(device or "xla")
+    made: torch.Tensor = torch.fft.fftfreq(n, d, dtype=named.get("dtype"))
+    return made.to(named.get("device") or "xla")
 
 
 REPLACED: dict[str, Callable[..., Any]] = {"fft_fftfreq": frequencies}
