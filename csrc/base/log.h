@@ -28,7 +28,6 @@ bool Says(Level level);
 std::string Line(std::string_view who, std::string_view text);
 
 void Write(Level level, std::string_view who, std::string_view text);
-inline void Info(std::string_view who, std::string_view text) { Write(Level::kInfo, who, text); }
 inline void Warning(std::string_view who, std::string_view text) { Write(Level::kWarning, who, text); }
 inline void Error(std::string_view who, std::string_view text) { Write(Level::kError, who, text); }
 

@@ -74,7 +74,7 @@ Status Buffers::Store(const wire::Put& put, size_t device, pjrt::Buffer buffer) 
   shard.bytes = put.type.ByteSize();
   shard.number = put.shard;
   Follow(*object, shard.buffer);
-  if (fresh) return context_.store().Insert(put.buffer, object);
+  if (fresh) return context_.store().Insert(put.buffer, std::move(object));
   context_.store().AccountShard(put.buffer, shard);
   return OkStatus();
 }
@@ -139,7 +139,7 @@ void Buffers::StoreFailed(uint64_t id, const Status& status) {
   } else {
     object = std::make_shared<store::Object>(0);
     object->error = status;
-    (void)context_.store().Insert(id, object);
+    (void)context_.store().Insert(id, std::move(object));
   }
   context_.Send(wire::BufferFailed{id, status});
 }
