@@ -75,8 +75,18 @@ Result<RunResult> Runs::Run(const std::shared_ptr<Function>& function, const Run
   return result;
 }
 
-bool Runs::HasRoom() const {
-  return runs_.size() < core_.options.window_runs || core_.closed || !core_.controller_lost.ok();
+bool Runs::HasRoom(size_t limit) const { return runs_.size() < limit || core_.closed || !core_.controller_lost.ok(); }
+
+void Runs::AwaitRoom(UniqueLock& lock) {
+  const size_t window = core_.options.window_runs;
+  if (HasRoom(window)) return;
+  ++waiting_;
+  WaitForRoom(lock, room_, kRunsAhead, [&]() PW_REQUIRES(core_.mutex) { return HasRoom(Reopened()); });
+  --waiting_;
+}
+
+void Runs::TellRoom() {
+  if (waiting_ > 0 && HasRoom(Reopened())) room_.notify_all();
 }
 
 Status Runs::CheckAlive(const PendingRun& run) const {
@@ -92,9 +102,7 @@ Status Runs::CheckAlive(const PendingRun& run) const {
 
 Status Runs::Enter(uint64_t run, PendingRun pending, bool waits) {
   UniqueLock lock(core_.mutex);
-  if (waits) {
-    WaitForRoom(lock, core_.changed, kRunsAhead, [this]() PW_REQUIRES(core_.mutex) { return HasRoom(); });
-  }
+  if (waits) AwaitRoom(lock);
   PW_RETURN_IF_ERROR(CheckAlive(pending));
   runs_[run] = std::move(pending);
   return OkStatus();
@@ -102,13 +110,14 @@ Status Runs::Enter(uint64_t run, PendingRun pending, bool waits) {
 
 void Runs::AwaitWindow() {
   UniqueLock lock(core_.mutex);
-  WaitForRoom(lock, core_.changed, kRunsAhead, [this]() PW_REQUIRES(core_.mutex) { return HasRoom(); });
+  AwaitRoom(lock);
 }
 
 void Runs::End(uint64_t run, const std::shared_ptr<Event>& done, const Status& status) {
   {
     std::lock_guard lock(core_.mutex);
     runs_.erase(run);
+    TellRoom();
   }
   core_.changed.notify_all();
   done->Set(status);
@@ -125,6 +134,7 @@ void Runs::OnDone(const wire::Done& done) {
       if (!outcome.status.ok() && failed_.ok()) failed_ = outcome.status;
       if (!node.empty()) finished.emplace_back(std::move(node.mapped().done), &outcome.status);
     }
+    TellRoom();
   }
   core_.changed.notify_all();
   for (auto& [event, status] : finished) event->Set(*status);
@@ -139,6 +149,7 @@ void Runs::Fail(const Loss& loss, Endings& ended) {
     ended.emplace_back(run.done, std::move(failure));
     return true;
   });
+  TellRoom();
 }
 
 void Runs::List(std::vector<PendingItem>& out) const {

@@ -83,14 +83,21 @@ class Runs {
   void List(std::vector<PendingItem>& out) const PW_REQUIRES(core_.mutex);
 
  private:
-  bool HasRoom() const PW_REQUIRES(core_.mutex);
+  bool HasRoom(size_t limit) const PW_REQUIRES(core_.mutex);
+  // A window that was full opens again once a quarter of it is free: to wake the thread for each run that ends would
+  // take longer than a small run.
+  size_t Reopened() const { return core_.options.window_runs - core_.options.window_runs / 4; }
+  void AwaitRoom(UniqueLock& lock) PW_REQUIRES(core_.mutex);
+  void TellRoom() PW_REQUIRES(core_.mutex);
   Status CheckAlive(const PendingRun& run) const PW_REQUIRES(core_.mutex);
   void End(uint64_t run, const std::shared_ptr<Event>& done, const Status& status);
 
   Core& core_;
   Functions& functions_;
   std::unordered_map<uint64_t, PendingRun> runs_ PW_GUARDED_BY(core_.mutex);
-  Status failed_ PW_GUARDED_BY(core_.mutex);  // the first failure that TakeFailure has not given
+  std::condition_variable room_;
+  size_t waiting_ PW_GUARDED_BY(core_.mutex) = 0;  // threads
+  Status failed_ PW_GUARDED_BY(core_.mutex);       // the first failure that TakeFailure has not given
   std::atomic<uint64_t> count_{0};
 };
 

@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "csrc/base/waits.h"
 #include "csrc/client/test_support.h"
 #include "csrc/client/waiting.h"
 #include "csrc/testing/test.h"
@@ -51,6 +52,29 @@ TEST(AFullWindowHoldsTheNextRunUntilOneEnds) {
   EXPECT_OK(*first->TryGet());
   EXPECT(!entered);  // one is left
   c.Finish(2);
+  next.join();
+  EXPECT(entered);
+}
+
+TEST(AFullWindowOpensOnceMoreThanAQuarterOfItIsFree) {
+  SomeRuns c(8);
+  for (uint64_t run = 1; run <= 8; ++run) c.Begin(run, {0}, true);
+  std::atomic<bool> entered{false};
+  std::thread next([&] {
+    c.Begin(9, {0}, true);
+    entered = true;
+  });
+  const auto waits = [&] {
+    for (const waits::Wait& wait : waits::UnderWay()) {
+      if (wait.what.find("earlier runs") != std::string::npos) return true;
+    }
+    return false;
+  };
+  while (!waits()) std::this_thread::yield();
+  c.Finish(1);
+  c.Finish(2);
+  EXPECT(!entered);
+  c.Finish(3);
   next.join();
   EXPECT(entered);
 }

@@ -18,6 +18,7 @@
 namespace pathways::transport {
 namespace {
 
+// What epoll tells: kWakeId, or an entry's id, doubled; one more for its monitor's descriptor.
 constexpr uint64_t kWakeId = 0;
 constexpr int kSleepMsMax = 60 * 1000;
 // A thread kept busy by some sockets looks at the others' descriptors once in this many turns.
@@ -48,7 +49,8 @@ struct Reactor::Entry final : Socket::Waker, std::enable_shared_from_this<Reacto
   std::mutex turn;
   std::atomic<bool> removed{false};
   // Used by the reactor's thread only:
-  bool listed = false;  // in active_
+  bool listed = false;        // in active_
+  bool monitor_ready = true;  // has input, as far as known
   std::vector<PeerEvent> events;
 };
 
@@ -127,7 +129,7 @@ Status Reactor::Watch(const Entry& entry) {
   for (int fd : {entry.socket->fd(), entry.socket->monitor_fd()}) {
     epoll_event event{};
     event.events = EPOLLIN;
-    event.data.u64 = entry.id;
+    event.data.u64 = 2 * entry.id + (fd == entry.socket->monitor_fd() ? 1 : 0);
     if (fd >= 0 && ::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0) {
       return ResourceExhausted(SystemError("cannot add a socket to reactor '" + options_.name + "'"));
     }
@@ -310,7 +312,7 @@ bool Reactor::RunEntry(Entry& entry) {
   Socket& socket = *entry.socket;
   // Peer events first, but told last: a lost peer's messages were queued before its loss was reported, so once the
   // socket has been seen empty they have all been delivered.
-  socket.ReceivePeerEvents(&entry.events);
+  if (std::exchange(entry.monitor_ready, false) || socket.HasPeerEvents()) socket.ReceivePeerEvents(&entry.events);
   const size_t ripe = entry.events.size();
   const size_t count = socket.ReceiveBatch(batch_);
   for (size_t i = 0; i < count; ++i) {
@@ -346,9 +348,11 @@ bool Reactor::Poll(int timeout_ms) {
     std::shared_ptr<Entry> entry;
     {
       std::lock_guard lock(mutex_);
-      if (auto at = entries_.find(events[i].data.u64); at != entries_.end()) entry = at->second;
+      if (auto at = entries_.find(events[i].data.u64 / 2); at != entries_.end()) entry = at->second;
     }
-    if (entry != nullptr) List(std::move(entry));
+    if (entry == nullptr) continue;
+    if (events[i].data.u64 % 2 == 1) entry->monitor_ready = true;
+    List(std::move(entry));
   }
   return count > 0;
 }

@@ -2,12 +2,14 @@
 
 Usage::
 
-    python -m tools.against COMMIT [--works NAME ...] [--rounds N]
+    python -m tools.against COMMIT [--works NAME ...] [--rounds N] [--starts N]
 
 COMMIT is checked out and built under ``build/against/`` (a few minutes, once), or is the path of a checkout that has
 been built. Each work runs in two processes, one for each checkout, with the same environment's packages; round by
-round both do the same, in turn. What is printed is the ratio of each round's two values, this checkout's to the
-other's: median, 10th and 90th percentile. Training losses of both must agree.
+round both do the same, in turn. Where a process happens to lie in memory and on the cores lasts as long as it does, so
+the rounds are shared among several pairs of processes, each started in the other order than the one before. What is
+printed is the ratio of each round's two values, this checkout's to the other's: median, 10th and 90th percentile.
+Training losses of both must agree.
 
 A quiet machine is needed: the spread of the ratios says how quiet it was.
 """
@@ -15,9 +17,11 @@ A quiet machine is needed: the spread of the ratios says how quiet it was.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 from ptpathways.bench._child import Child
@@ -58,21 +62,25 @@ def _child(folder: Path, work: str) -> Child:
     return Child("_work", work, environment={"PYTHONPATH": path, "PYTHONSAFEPATH": "1"})
 
 
-def compare(other: Path, work: str, rounds: int) -> dict[str, list[tuple[float, float]]]:
-    """By figure: each round's values, this checkout's and the other's.
+def compare(other: Path, work: str, rounds: int, starts: int) -> dict[str, list[tuple[float, float]]]:
+    """By figure: each round's values, this checkout's and the other's; ``rounds`` of each of the ``starts``.
 
     Raises:
         RuntimeError: the two trainings do not agree on the loss.
         PathwaysError: a process ended or did not answer.
     """
     answers: dict[str, list[Figures]] = {"this": [], "other": []}
-    with _child(ROOT, work) as this, _child(other, work) as that:
+    folders = {"this": ROOT, "other": other}
 
-        def ask(name: str, child: Child) -> float:
-            answers[name].append(child.ask({}))
-            return 0.0
+    def ask(name: str, child: Child) -> float:
+        answers[name].append(child.ask({}))
+        return 0.0
 
-        interleave({"this": lambda: ask("this", this), "other": lambda: ask("other", that)}, repeats=rounds, warm_up=0)
+    for start in range(starts):
+        with contextlib.ExitStack() as stack:
+            names = list(folders) if start % 2 == 0 else list(reversed(folders))
+            children = {name: stack.enter_context(_child(folders[name], work)) for name in names}
+            interleave({name: partial(ask, name, child) for name, child in children.items()}, repeats=rounds, warm_up=0)
     pairs = {
         figure: [(mine[figure], theirs[figure]) for mine, theirs in zip(*answers.values(), strict=True)]
         for figure in answers["this"][0]
@@ -87,12 +95,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.against", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("commit", help="a commit, or the path of a built checkout")
     parser.add_argument("--works", nargs="+", choices=list(WORKS), default=list(WORKS), metavar="NAME")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=5, help="of each start")
+    parser.add_argument("--starts", type=int, default=4, help="pairs of processes, one after the other")
     arguments = parser.parse_args()
     other = checkout(arguments.commit)
-    print(f"this checkout to {other.name}, {arguments.rounds} rounds: ratio of medians of pairs (p10 to p90)")
+    print(
+        f"this checkout to {other.name}, {arguments.rounds} rounds of {arguments.starts} starts: "
+        "ratio of medians of pairs (p10 to p90)"
+    )
     for work in arguments.works:
-        for figure, pairs in compare(other, work, arguments.rounds).items():
+        for figure, pairs in compare(other, work, arguments.rounds, arguments.starts).items():
             ratio = summarise([mine / theirs for mine, theirs in pairs])
             mine, theirs = (summarise([pair[side] for pair in pairs]).median for side in (0, 1))
             print(
