@@ -21,49 +21,18 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/status.h"
 #include "csrc/base/thread_annotations.h"
-#include "csrc/transport/curve.h"
 #include "csrc/transport/frame.h"
 #include "csrc/transport/peers.h"
+#include "csrc/transport/socket_endpoints.h"
+#include "csrc/transport/socket_monitor.h"
+#include "csrc/transport/socket_options.h"
 
 namespace pathways::transport {
-
-enum class SocketKind { kDealer, kRouter };
-
-struct SocketOptions {
-  SocketKind kind = SocketKind::kDealer;
-  // Routing id by which a ROUTER at the other end knows this socket; empty: libzmq invents one per connection.
-  std::string identity{};
-  // Messages queued per peer; 0 is unlimited. With a limit, Send fails with RESOURCE_EXHAUSTED instead of blocking.
-  int send_hwm = 0;
-  int receive_hwm = 0;
-  // How long unsent messages survive Close.
-  std::chrono::milliseconds linger{0};
-  // Who connects pings, and ends a connection on which nothing comes back for `heartbeat_timeout`; the other end does
-  // so after twice that. 0: no pings.
-  std::chrono::milliseconds heartbeat_interval{0};
-  std::chrono::milliseconds heartbeat_timeout{0};
-  // Whether the other end, too, ends a connection on which it hears nothing for that long.
-  bool heartbeat_binds_peer = true;
-  std::chrono::milliseconds handshake_timeout{10000};
-  // How long one attempt to connect may take; 0: as long as the system lets it.
-  std::chrono::milliseconds connect_timeout{0};
-  std::chrono::milliseconds reconnect_interval{20};
-  std::chrono::milliseconds reconnect_interval_max{1000};
-  // A peer that sends a larger frame is disconnected. -1 is unlimited.
-  int64_t max_message_bytes = -1;
-  // A new connection takes over the routing id of an older one (a restarted peer need not wait for our heartbeat).
-  bool router_handover = true;
-  // Delivers PeerEvents to the reactor (of ipc and tcp peers; libzmq reports none for inproc).
-  bool monitor = true;
-  // Of a listener: of callers that say nothing, those that came first are hung up on beyond these.
-  StrangerLimits stranger_limits{};
-  CurveOptions curve{};
-};
 
 class Socket {
  public:
@@ -123,7 +92,7 @@ class Socket {
   Status SetWaker(std::shared_ptr<Waker> waker);
   // Readable when ReceiveBatch or ReceivePeerEvents should be called. Edge triggered: see socket.cc. -1 when closed.
   int fd() const { return fd_; }
-  int monitor_fd() const { return monitor_fd_; }
+  int monitor_fd() const { return monitor_ != nullptr ? monitor_->fd() : -1; }
   // Fills messages[0..n) (their buffers are reused) and returns n. Fewer than messages.size() means that the socket
   // was empty and is armed: the next input makes fd() readable or pokes the waker.
   size_t ReceiveBatch(std::span<Message> messages);
@@ -140,36 +109,24 @@ class Socket {
  private:
   explicit Socket(SocketOptions options);
   Status Init();
-  Status InitCurve() PW_REQUIRES(mutex_);
-  Result<std::string> BindLocked(const std::string& endpoint) PW_REQUIRES(mutex_);
-  // libzmq copies these options when it binds or connects, so each endpoint has its own.
-  Status SetEndpointOptions(const std::string& endpoint, bool listens) PW_REQUIRES(mutex_);
-  Status InitMonitor() PW_REQUIRES(mutex_);
-  Status CheckConnect(const std::string& endpoint) const PW_REQUIRES(mutex_);
-  Status ConnectLocked(const std::string& endpoint) PW_REQUIRES(mutex_);
-  Status SetOption(int option, int value, const char* name) PW_REQUIRES(mutex_);
-  Status SetOption(int option, std::string_view value, const char* name) PW_REQUIRES(mutex_);
+  // `what`: as in "cannot bind tcp://...: the socket is closed".
+  template <typename Call>
+  auto AtEndpoints(const std::string& what, Call call) -> decltype(call(std::declval<SocketEndpoints&>()));
   void WakeReceiverIfInput() PW_REQUIRES(mutex_);
   bool ReceiveOne(Message* message) PW_REQUIRES(mutex_);
-  void DrainMonitor();
 
   const SocketOptions options_;
   int fd_ = -1;
-  int monitor_fd_ = -1;
 
   std::mutex mutex_;
   // Guarded by mutex_:
   void* socket_ PW_GUARDED_BY(mutex_) = nullptr;
-  CurveOptions curve_ PW_GUARDED_BY(mutex_);
+  SocketEndpoints endpoints_ PW_GUARDED_BY(mutex_);
   std::shared_ptr<Waker> waker_ PW_GUARDED_BY(mutex_);
-  bool connected_ PW_GUARDED_BY(mutex_) = false;  // Connect was called, with success
-  bool armed_ PW_GUARDED_BY(mutex_) = false;      // the receiver sleeps or is about to, and saw no input
-  std::vector<std::string> bound_paths_ PW_GUARDED_BY(mutex_);
-  std::string zap_domain_ PW_GUARDED_BY(mutex_);
+  bool armed_ PW_GUARDED_BY(mutex_) = false;  // the receiver sleeps or is about to, and saw no input
 
-  // Used by the receiving thread only:
-  void* monitor_ = nullptr;
-  std::unique_ptr<Peers> peers_;
+  // Null without one. Used by the receiving thread only, drained under mutex_.
+  std::unique_ptr<SocketMonitor> monitor_;
 };
 
 }  // namespace pathways::transport
