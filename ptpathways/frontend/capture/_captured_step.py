@@ -24,10 +24,11 @@ from typing import Any
 from ptpathways import core, programs
 from ptpathways.frontend.base import _recorded, _state
 from ptpathways.frontend.capture import _compile_for, _drawn, _keys
+from ptpathways.frontend.capture._bound_states import Stale
 from ptpathways.frontend.capture._holders import Holders
 from ptpathways.frontend.capture._keys import Key
 from ptpathways.frontend.capture._kinds import KINDS_WITHOUT_REPLAY, Kinds
-from ptpathways.frontend.capture._variant import Stale, Variant
+from ptpathways.frontend.capture._variant import Variant
 from ptpathways.frontend.capture.objects import _advice, _reachable
 from ptpathways.frontend.capture.objects._reachable import Surroundings
 from ptpathways.frontend.capture.python import _code
@@ -392,7 +393,7 @@ class CapturedStep:
         if variant.audits.due() and self._checks:
             self._checks = variant.fits(call, traced)
             return False, None
-        if variant.loose:
+        if variant.states.loose:
             self._holders.bound()  # it takes the memory again that it has let go
         started = time.perf_counter()
         try:
@@ -421,7 +422,7 @@ class CapturedStep:
         }
         _threads.claim(self._devices)
         for other in self._kinds.variants.values():  # which are bound again before they run
-            other.let_go()
+            other.states.let_go()
         self._holders.record()
         self._rules.variables.begin()
         recording = Recording(self._function, surroundings, call, self._devices)
@@ -449,7 +450,10 @@ class CapturedStep:
             self._kinds.variants.clear()
             self._last = None
             return
-        checks, audited = variant.ready and self._checks and not variant.moved, variant.ready and variant.audits.due()
+        checks, audited = (
+            variant.ready and self._checks and not variant.states.moved,
+            variant.ready and variant.audits.due(),
+        )
         try:
             outcome, wiring = recording.outcome(result)
             variant.made = outcome.renewed()

@@ -34,7 +34,7 @@ class Gradients:
         self._wanted: list[bool] = []
         self._to_require: list[tuple[Any, bool]] = []
 
-    def settle(self, outcome: Outcome, states: Mapping[str, int]) -> None:
+    def settle(self, outcome: Outcome, states: Collection[str]) -> None:
         """Goes on from what a recorded call has left behind. ``states``: the program's, by name."""
         around = outcome.surroundings
         self._found, self._left = outcome.found, around.with_gradient()
@@ -66,7 +66,7 @@ class Gradients:
         """The names of those that it has found and does not leave behind."""
         return {f"{name}.grad" for name in self._found if name not in self._left}
 
-    def bind(self, surroundings: Surroundings, tensors: Mapping[str, Any], states: Mapping[str, int]) -> None:
+    def bind(self, surroundings: Surroundings, tensors: Mapping[str, Any], states: Collection[str]) -> None:
         """Takes parameters and gradients from where they are now: ``zero_grad`` makes gradients come and go, also those
         that were left of a layer when it was frozen."""
         self._with_gradients, self._gradients, self._beside, self._to_set = [], [], [], []

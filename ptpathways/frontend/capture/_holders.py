@@ -150,7 +150,7 @@ class Holders:
     def _expected(self) -> list[list[int]]:
         """The columns of ``_count`` if nobody has got one more."""
         names, values, uses, places = ([list(one) for one in zip(*self._counts.values(), strict=True)]) or [[]] * 4
-        ours = frozenset[int]().union(*(variant.held_memory() for variant in self._kinds()))
+        ours = frozenset[int]().union(*(variant.states.memory for variant in self._kinds()))
         return [names, [value + (place in ours) for value, place in zip(values, places, strict=True)], uses, places]
 
     def _compare(self, columns: list[list[int]]) -> None:
@@ -262,7 +262,7 @@ class Holders:
 
     def _ours(self, place: int) -> bool:
         """Whether captured steps hold a memory, beside the tensors that have it."""
-        return any(place in variant.held_memory() for variant in self._kinds())
+        return any(place in variant.states.memory for variant in self._kinds())
 
     def given(self, result: Any) -> References:
         """What the caller gets of a call."""

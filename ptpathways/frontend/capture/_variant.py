@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 import struct
-import sys
-from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import native, programs
 from ptpathways.frontend.capture import _numbers
-from ptpathways.frontend.capture._exclusive import Exclusive, are_at, has_view
+from ptpathways.frontend.capture._bound_states import BoundStates, Stale
+from ptpathways.frontend.capture._exclusive import Exclusive
 from ptpathways.frontend.capture._gradients import Gradients
 from ptpathways.frontend.capture._numbers import Numbers
 from ptpathways.frontend.capture.objects._reachable import Surroundings
@@ -47,10 +45,6 @@ if TYPE_CHECKING:
     from ptpathways.frontend.capture.recording._step_arguments import Call
 
 
-class Stale(Exception):
-    """What a replay relies on has moved; the step has to be looked at anew."""
-
-
 class Variant:
     """Recordings of one kind of call, and, once two of them agree, what replays them."""
 
@@ -80,36 +74,20 @@ class Variant:
         """What a call writes in place: autograd counts the versions of it."""
         self.own: dict[str, Any] = {}
         """Objects of the program's own that a replay returns, by name."""
-        self.beside: list[tuple[torch.Tensor, int, int]] = []
-        """Tensors that get the memory of a result, the place of that, and their number among the states or -1: the
-        function makes new ones, so a replay does not write into the memory that they had."""
+        self.beside: list[tuple[str, torch.Tensor, int]] = []
+        """Tensors by name that get the memory of a result, and the place of that: the function makes new ones, so a
+        replay does not write into the memory that they had."""
         self.beside_ids: frozenset[int] = frozenset()
         """Those tensors, by id."""
         self._written: Mapping[str, Result] = {}
-        self._states: dict[str, int] = {}
+        self.states = BoundStates()
         self._feeds: dict[Any, int] = {}
         self._returned: dict[Result, int] = {}
         self._surroundings = Surroundings()
-        self._tensors: list[torch.Tensor] = []
         self._flags: list[tuple[bool, bool]] = []
         """Of each of ``renewed`` whether it requires and retains a gradient, which a replay does not change."""
-        self._lasting: list[bool] = []
-        """Whether each is there between the calls; gradients need not be, and some are made anew by each call."""
-        self._handles = array("q")
         self._gradients = Gradients()
         self._effects = Effects()
-        self._aliases = buffers.Aliases([])
-        self.loose = False
-        """Whether it has let go of that memory."""
-        self._order: list[int] | None = None
-        """Of the buffers that it writes, by age, when a call began that was recorded."""
-        self._memory: list[tuple[int, buffers.Part]] | None = None
-        """Which of the state's tensors had one memory then (``_buffers.memory_of``)."""
-        self._views: list[int] | None = None
-        """Which of them were views of tensors that others have."""
-        self.moved = False
-        """Whether, since a call was recorded, a tensor of the state was replaced or came to lie elsewhere. What is
-        traced then may be another computation with the same results, so it proves nothing of replays."""
         self.granted: Any = None
         """What it takes for granted about the arguments."""
         self.sharing: frozenset[frozenset[str]] = frozenset()
@@ -191,10 +169,13 @@ class Variant:
                 functions=outcome.recording["functions"],
             )
         self.functions = outcome.recording["functions"]
-        self._states = {}
         self._feeds = {}
+        states: dict[str, int] = {}
         values = outcome.recording["values"]
-        inputs = [(*self._input(given.source), given.donated, values[given.token]["value"]) for given in lowered.inputs]
+        inputs = [
+            (*self._input(given.source, states), given.donated, values[given.token]["value"])
+            for given in lowered.inputs
+        ]
         names: dict[Result, list[str]] = {}
         self._written = {name: result for name, result in wiring.written.items() if name not in outcome.effects.beside}
         for state, result in self._written.items():
@@ -203,12 +184,13 @@ class Variant:
         outputs: list[tuple[list[int], bool, native.DeviceValue]] = []
         for result, _, token in lowered.outputs:
             wanted = result in wiring.returned
-            places = [_place(self._states, state) for state in names.get(result, [])]
+            places = [_place(states, state) for state in names.get(result, [])]
             outputs.append((places, wanted, values[token]["value"]))
             if wanted:
                 _place(self._returned, result)
         with native.translated():
-            self._replay = native.Replay(program, inputs, outputs, states=len(self._states), feeds=len(self._feeds))
+            self._replay = native.Replay(program, inputs, outputs, states=len(states), feeds=len(self._feeds))
+        self.states = BoundStates(self._replay, states, self._written.keys())
         self._shapes = [outcome.shapes[result] for result in self._returned]
         self.numbers = Numbers(wiring, self._feeds)
         self._settle(outcome)
@@ -218,19 +200,13 @@ class Variant:
         self._tree = outcome.tree
         self._effects, self._in_place, self._moved_names = outcome.effects, outcome.in_place, outcome.moved
         self.numbers.settle(self._wiring, outcome)
-        self._gradients.settle(outcome, self._states)
+        self._gradients.settle(outcome, self.states.names)
         self._others = outcome.others
         self._extras = dict(outcome.extras)
-        self._order = self._memory = self._views = None
+        self.states.forget()
         self.bind(outcome.surroundings)
-        self._order = self._order_of_written(outcome.ages)
-        self.ready, self.moved = True, False
-
-    def let_go(self) -> None:
-        """Of the memory of what it writes: a call that gives a tensor other memory would else compute what was in the
-        old one, too. Binding takes it again."""
-        self._aliases = buffers.Aliases([])
-        self.loose = True
+        self.states.settle(outcome.ages)
+        self.ready = True
 
     def own_ids(self) -> Collection[int]:
         """Those of ``own``."""
@@ -244,22 +220,17 @@ class Variant:
         """What this refers to, as often as it does, of the tensors that other steps may write over; more of others."""
         if not self.ready:
             return
-        for tensors in (self.made, self._tensors):
-            yield from tensors
+        yield from self.made
+        yield from self.states.held()
         yield from self._surroundings.held()
         yield from self._gradients.held()
         for named in (self._states_returned, self._extras):
             yield from named.values()
         yield from self._raised
-        yield from (tensor for tensor, _, _ in self.beside)
+        yield from (tensor for _, tensor, _ in self.beside)
         for name_and_tensor in (*self.renewed, *self.used_up):
             yield name_and_tensor[1]
-        yield from self._aliases.tensors
         yield from self.exclusive.tensors
-
-    def held_memory(self) -> Collection[int]:
-        """Which memory this holds, beside the tensors that have it (``storage_of``)."""
-        return self._aliases.memory
 
     def bind(self, surroundings: Surroundings) -> None:
         """Takes the state from where it is now.
@@ -276,12 +247,12 @@ class Variant:
         self.used_up = [
             (name, tensors[name])
             for name in sorted(self._gradients.taken)
-            if name in self._states and name in tensors and name not in self._written
+            if name in self.states and name in tensors and name not in self._written
         ]
         items = [item.of if isinstance(item, Alias) else item for item in self._wiring.returned]
         returned = [item.name for item in items if isinstance(item, State)]
         owned = [item.name for item in items if isinstance(item, Own)]
-        wanted = [*self._states, *returned, *self._effects.beside]
+        wanted = [*self.states.names, *returned, *self._effects.beside]
         missing = [name for name in wanted if name not in tensors]
         if missing:
             raise Stale(f"{missing[0]} is no longer there")
@@ -295,115 +266,15 @@ class Variant:
         self.numbers.bind(self._surroundings)
         self._surroundings.prepare()  # before it is counted who holds a tensor
         self._states_returned = {name: tensors[name] for name in returned}
-        self.beside = [
-            (tensors[name], place, self._states.get(name, -1)) for name, place in self._effects.beside.items()
-        ]
-        self.beside_ids = frozenset(id(tensor) for tensor, _, _ in self.beside)
-        former, self._tensors = self._tensors, [tensors[name] for name in self._states]
-        self._lasting = [not name.endswith(".grad") and name not in self._effects.renewed for name in self._states]
-        changed = map(operator.is_not, former, self._tensors)
-        self.moved = self.moved or any(map(operator.and_, changed, self._lasting))
-        self._part_from_bases()
-        self._check_views()
-        order = self._order_of_written()
-        if self._order not in (None, order):
-            # One that is younger now comes later; what had been before it is where it was.
-            pairs = itertools.zip_longest(self._order or (), order, fillvalue=-1)
-            first = next(then for then, now in pairs if then != now)
-            raise Stale(
-                f"{list(self._states)[first]}, which it writes, was made in another order among those that it writes: "
-                "PyTorch/XLA orders results by their tensors' age; what the loop writes or replaces of them between "
-                "two calls, let it do so before every call"
-            )
+        self.beside = [(name, tensors[name], place) for name, place in self._effects.beside.items()]
+        self.beside_ids = frozenset(id(tensor) for _, tensor, _ in self.beside)
+        self.states.take(tensors, self._effects.renewed)
         self._raised = [tensors[name] for name in sorted(self._in_place & tensors.keys())]
-        over = [name for name in self._states if name in self._written]
+        over = [name for name in self.states.names if name in self._written]
         self.exclusive = Exclusive([*((name, tensors[name]) for name in over), *self.used_up])
-        known, self._handles = self._handles, array("q")
-        self._bind_moved()
-        others = map(operator.ne, known, self._handles)
-        self.moved = self.moved or any(map(operator.and_, others, self._lasting))
-        self._gradients.bind(self._surroundings, tensors, self._states)
+        self.states.bind()
+        self._gradients.bind(self._surroundings, tensors, self.states.names)
         self.cleared = [parameter for parameter, gradient in self._gradients.owners() if gradient is None]
-
-    def _part_from_bases(self) -> None:
-        views = buffers.part_from_bases(self._tensors)
-        if self._views not in (None, views):  # to write one is to write the other, too
-            name = list(self._states)[min({*views} ^ {*(self._views or ())})]
-            raise Stale(f"{name} has come to be a view of another tensor, or is one no longer; put a clone() there")
-        self._views = views
-
-    def _check_views(self) -> None:
-        """Raises Stale when a tensor that it writes is a view of one that it does not write: what is derived from the
-        view later would be computed from that one."""
-        written = [name in self._written for name in self._states]
-        bases = {
-            buffers.storage_of(tensor)
-            for place, tensor in enumerate(self._tensors)
-            if written[place] and place not in (self._views or ())
-        }
-        for place in self._views or ():
-            if written[place] and buffers.storage_of(self._tensors[place]) not in bases:
-                name = list(self._states)[place]
-                raise Stale(f"{name}, which it writes, is a view of another tensor; put a clone() there")
-
-    def _order_of_written(self, then: Mapping[str, int] | None = None) -> list[int]:
-        """Which of the buffers that it writes was made first, which then, and so on; now, or by other ages by name.
-
-        Batch normalisation writes its statistics without making them new tensors, and PyTorch/XLA gives a computation's
-        results in the order of their tensors' age: with another one an audit would find another computation.
-        """
-        import torch
-
-        written = [
-            place
-            for place, name in enumerate(self._states)
-            if name in self._written
-            and not name.endswith(".grad")
-            and not isinstance(self._tensors[place], torch.nn.Parameter)
-        ]
-        if then is not None:
-            names = list(self._states)
-            return sorted(written, key=lambda place: then.get(names[place], sys.maxsize))
-        ages = buffers.ages([self._tensors[place] for place in written])
-        return sorted(written, key=dict(zip(written, ages, strict=True)).__getitem__)
-
-    def _follow(self, traced: bool) -> None:
-        """Binds what has moved. Assigning to ``.data`` moves a tensor to another buffer, and nothing counts that."""
-        views = self._views or ()
-        if has_view([one for place, one in enumerate(self._tensors) if place not in views] if views else self._tensors):
-            self._aliases = buffers.Aliases([])  # which has their memory, too
-            self._part_from_bases()
-            self._bind_moved()
-        if not (traced or self.loose) and are_at(self._tensors, self._handles):
-            return
-        if traced or self.loose or buffers.handles(self._tensors) != self._handles:
-            self._bind_moved()
-
-    def _bind_moved(self) -> None:
-        """Binds every state whose tensor has another buffer than before."""
-        buffers.take_writes(self._tensors)
-        self._aliases = buffers.Aliases(
-            [self._tensors[place] for name, place in self._states.items() if name in self._written]
-        )
-        handles = buffers.handles(self._tensors)
-        if handles is None:
-            buffers.submit_pending()
-            handles = buffers.handles(self._tensors)
-        if handles is None:
-            raise Stale("a tensor of the step has no value on the devices")
-        memory = buffers.memory_of(self._tensors)
-        self._memory = self._memory or memory
-        if memory != self._memory:
-            raise Stale(
-                "two tensors of the step have come to share memory or to share it no longer, or are other parts of it"
-            )
-        known = self._handles or [0] * len(handles)
-        with native.translated():
-            for place, (handle, old) in enumerate(zip(handles, known, strict=True)):
-                if handle != old:
-                    self.moved = self.moved or (old != 0 and self._lasting[place])
-                    self._replay.bind(place, buffers.cell_of(self._tensors[place]))
-        self._handles, self.loose = handles, False
 
     def holds(self) -> bool:
         """Whether everything is where ``bind`` found it."""
@@ -423,7 +294,7 @@ class Variant:
         if buffers.part_from_bases(call.tensors().values()) != self.given_views:
             return False
         try:
-            self._follow(traced)
+            self.states.follow(traced)
             self._check_sharing(call)
             self._replay.check_states()
         except Stale:
@@ -448,7 +319,7 @@ class Variant:
             if self.parts != self.parts_among(given):
                 raise Stale("an argument is another part of the memory of a tensor")
         for name, tensor in given.items():
-            if name not in alike and buffers.storage_of(tensor) in self._aliases.memory:
+            if name not in alike and buffers.storage_of(tensor) in self.states.memory:
                 raise Stale(f"{name} has the memory of what the step writes")
 
     def parts_among(self, given: Mapping[str, torch.Tensor]) -> dict[str, buffers.Part]:
@@ -469,7 +340,7 @@ class Variant:
         import torch
 
         wiring, leaves = self._wiring, call.leaves
-        self._follow(traced)
+        self.states.follow(traced)
         self._check_sharing(call)
         seeds = buffers.seeds(_rng.in_use())
         feeds = [self._feed(feed, leaves, rates, seeds) for feed in self._feeds]
@@ -479,7 +350,7 @@ class Variant:
             if error.code == "FAILED_PRECONDITION":
                 raise Stale(str(error)) from error
             raise native.translate(error) from error
-        self._aliases.refresh()
+        self.states.refresh()
         torch.autograd.graph.increment_version(self._raised)
         buffers.set_seeds({device: _seeds.seed_after(seed, wiring.cuts) for device, seed in seeds.items()})
         _step.count_cut()
@@ -496,12 +367,10 @@ class Variant:
 
     def _leave_beside(self, returned: Sequence[Any]) -> None:
         """Lets what the call leaves behind have the memory of what it returns."""
-        for tensor, place, number in self.beside:
+        for name, tensor, place in self.beside:
             tensor.data = returned[place].detach()
-            if number >= 0:  # the next call reads it
-                with native.translated():
-                    self._replay.bind(number, buffers.cell_of(tensor))
-                self._handles[number] = (buffers.handles([tensor]) or [0])[0]
+            if name in self.states:  # the next call reads it
+                self.states.rebind(name, tensor)
 
     def _result(
         self,
@@ -557,9 +426,9 @@ class Variant:
                 raise Stale(f"arguments {feed.leaf} and {other} of the step were always equal, and are no longer")
         return found
 
-    def _input(self, source: Any) -> tuple[str, int]:
+    def _input(self, source: Any, states: dict[str, int]) -> tuple[str, int]:
         if isinstance(source, State):
-            return "state", _place(self._states, source.name)
+            return "state", _place(states, source.name)
         if isinstance(source, Upload):
             source = source.feed() or source
         if isinstance(source, Feed | Rate | Seed):
