@@ -1,11 +1,31 @@
-#include "csrc/plugin/async_transfer.h"
-
+// PJRT_AsyncHostToDeviceTransferManager: buffers whose bytes the caller brings later, piece by piece.
+//
+// Ownership: the caller's, until Destroy. Buffers retrieved from it live on; those never filled fail then.
+// Threads:   every slot may be called from any thread, one transfer per buffer at a time.
+#include <memory>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "csrc/plugin/buffer.h"
+#include "csrc/plugin/client.h"
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/error.h"
 #include "csrc/plugin/host_layout.h"
+
+struct PJRT_AsyncHostToDeviceTransferManager {
+  struct Slot {
+    std::shared_ptr<pathways::plugin::Value> value;
+    bool retrieved = false;
+    bool finished = false;  // filled, or failed
+  };
+  ~PJRT_AsyncHostToDeviceTransferManager();
+
+  std::shared_ptr<pathways::plugin::ClientState> client;
+  PJRT_Device* device = nullptr;
+  std::mutex mutex;
+  std::vector<Slot> slots;  // guarded by mutex; its size is constant
+};
 
 namespace pathways::plugin {
 namespace {

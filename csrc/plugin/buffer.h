@@ -156,32 +156,6 @@ std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* des
 // of uploading; an empty list takes that back. Takes over the caller's holds on the values. See adopt.h.
 void SetNextUploads(std::vector<std::shared_ptr<Value>> values);
 
-Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args);
-Status Client_CreateUninitializedBuffer(PJRT_Client_CreateUninitializedBuffer_Args* args);
-Status Client_CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args* args);
-
-Status Buffer_Destroy(PJRT_Buffer_Destroy_Args* args);
-Status Buffer_ElementType(PJRT_Buffer_ElementType_Args* args);
-Status Buffer_Dimensions(PJRT_Buffer_Dimensions_Args* args);
-Status Buffer_UnpaddedDimensions(PJRT_Buffer_UnpaddedDimensions_Args* args);
-Status Buffer_DynamicDimensionIndices(PJRT_Buffer_DynamicDimensionIndices_Args* args);
-Status Buffer_GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args* args);
-Status Buffer_OnDeviceSizeInBytes(PJRT_Buffer_OnDeviceSizeInBytes_Args* args);
-Status Buffer_Device(PJRT_Buffer_Device_Args* args);
-Status Buffer_Memory(PJRT_Buffer_Memory_Args* args);
-Status Buffer_Delete(PJRT_Buffer_Delete_Args* args);
-Status Buffer_IsDeleted(PJRT_Buffer_IsDeleted_Args* args);
-Status Buffer_CopyToDevice(PJRT_Buffer_CopyToDevice_Args* args);
-Status Buffer_CopyToMemory(PJRT_Buffer_CopyToMemory_Args* args);
-Status Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args* args);
-Status Buffer_CopyRawToHost(PJRT_Buffer_CopyRawToHost_Args* args);
-Status Buffer_IsOnCpu(PJRT_Buffer_IsOnCpu_Args* args);
-Status Buffer_ReadyEvent(PJRT_Buffer_ReadyEvent_Args* args);
-Status Buffer_UnsafePointer(PJRT_Buffer_UnsafePointer_Args* args);
-Status Buffer_IncreaseExternalReferenceCount(PJRT_Buffer_IncreaseExternalReferenceCount_Args* args);
-Status Buffer_DecreaseExternalReferenceCount(PJRT_Buffer_DecreaseExternalReferenceCount_Args* args);
-Status Buffer_OpaqueDeviceMemoryDataPointer(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args* args);
-
 }  // namespace pathways::plugin
 
 #endif  // PTPATHWAYS_PLUGIN_BUFFER_H_

@@ -104,31 +104,4 @@ struct PJRT_Client {
   std::shared_ptr<pathways::plugin::ClientState> state;
 };
 
-namespace pathways::plugin {
-
-Status Client_Create(PJRT_Client_Create_Args* args);
-Status Client_Destroy(PJRT_Client_Destroy_Args* args);
-Status Client_PlatformName(PJRT_Client_PlatformName_Args* args);
-Status Client_ProcessIndex(PJRT_Client_ProcessIndex_Args* args);
-Status Client_PlatformVersion(PJRT_Client_PlatformVersion_Args* args);
-Status Client_Devices(PJRT_Client_Devices_Args* args);
-Status Client_AddressableDevices(PJRT_Client_AddressableDevices_Args* args);
-Status Client_LookupDevice(PJRT_Client_LookupDevice_Args* args);
-Status Client_LookupAddressableDevice(PJRT_Client_LookupAddressableDevice_Args* args);
-Status Client_AddressableMemories(PJRT_Client_AddressableMemories_Args* args);
-Status Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignment_Args* args);
-Status Client_TopologyDescription(PJRT_Client_TopologyDescription_Args* args);
-Status Client_UpdateGlobalProcessInfo(PJRT_Client_UpdateGlobalProcessInfo_Args* args);
-
-Status TopologyDescription_Create(PJRT_TopologyDescription_Create_Args* args);
-Status TopologyDescription_Destroy(PJRT_TopologyDescription_Destroy_Args* args);
-Status TopologyDescription_PlatformName(PJRT_TopologyDescription_PlatformName_Args* args);
-Status TopologyDescription_PlatformVersion(PJRT_TopologyDescription_PlatformVersion_Args* args);
-Status TopologyDescription_GetDeviceDescriptions(PJRT_TopologyDescription_GetDeviceDescriptions_Args* args);
-Status TopologyDescription_Serialize(PJRT_TopologyDescription_Serialize_Args* args);
-Status TopologyDescription_Attributes(PJRT_TopologyDescription_Attributes_Args* args);
-Status TopologyDescription_Fingerprint(PJRT_TopologyDescription_Fingerprint_Args* args);
-
-}  // namespace pathways::plugin
-
 #endif  // PTPATHWAYS_PLUGIN_CLIENT_H_

@@ -91,31 +91,6 @@ namespace pathways::plugin {
 PJRT_Device* AboutToExecuteOn();
 void ForgetExecution();
 
-Status DeviceDescription_Id(PJRT_DeviceDescription_Id_Args* args);
-Status DeviceDescription_ProcessIndex(PJRT_DeviceDescription_ProcessIndex_Args* args);
-Status DeviceDescription_Attributes(PJRT_DeviceDescription_Attributes_Args* args);
-Status DeviceDescription_Kind(PJRT_DeviceDescription_Kind_Args* args);
-Status DeviceDescription_DebugString(PJRT_DeviceDescription_DebugString_Args* args);
-Status DeviceDescription_ToString(PJRT_DeviceDescription_ToString_Args* args);
-
-Status Device_GetDescription(PJRT_Device_GetDescription_Args* args);
-Status Device_IsAddressable(PJRT_Device_IsAddressable_Args* args);
-Status Device_LocalHardwareId(PJRT_Device_LocalHardwareId_Args* args);
-Status Device_AddressableMemories(PJRT_Device_AddressableMemories_Args* args);
-Status Device_DefaultMemory(PJRT_Device_DefaultMemory_Args* args);
-Status Device_MemoryStats(PJRT_Device_MemoryStats_Args* args);
-Status Device_GetAttributes(PJRT_Device_GetAttributes_Args* args);
-Status Device_CreateAsyncTrackingEvent(PJRT_Device_CreateAsyncTrackingEvent_Args* args);
-Status AsyncTrackingEvent_Destroy(PJRT_AsyncTrackingEvent_Destroy_Args* args);
-Status Device_PoisonExecution(PJRT_Device_PoisonExecution_Args* args);
-
-Status Memory_Id(PJRT_Memory_Id_Args* args);
-Status Memory_Kind(PJRT_Memory_Kind_Args* args);
-Status Memory_Kind_Id(PJRT_Memory_Kind_Id_Args* args);
-Status Memory_DebugString(PJRT_Memory_DebugString_Args* args);
-Status Memory_ToString(PJRT_Memory_ToString_Args* args);
-Status Memory_AddressableByDevices(PJRT_Memory_AddressableByDevices_Args* args);
-
 }  // namespace pathways::plugin
 
 #endif  // PTPATHWAYS_PLUGIN_DEVICE_H_

@@ -28,14 +28,6 @@ namespace pathways::plugin {
 // that work which waits for other work gets through. The pool is never destroyed.
 void RunOnPool(std::function<void()> work);
 
-Status Event_Destroy(PJRT_Event_Destroy_Args* args);
-Status Event_IsReady(PJRT_Event_IsReady_Args* args);
-Status Event_Error(PJRT_Event_Error_Args* args);
-Status Event_Await(PJRT_Event_Await_Args* args);
-Status Event_OnReady(PJRT_Event_OnReady_Args* args);
-Status Event_Create(PJRT_Event_Create_Args* args);
-Status Event_Set(PJRT_Event_Set_Args* args);
-
 }  // namespace pathways::plugin
 
 #endif  // PTPATHWAYS_PLUGIN_EVENT_H_

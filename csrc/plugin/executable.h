@@ -139,41 +139,4 @@ struct PJRT_LoadedExecutable {
   std::atomic<bool> deleted{false};
 };
 
-namespace pathways::plugin {
-
-Status Client_Compile(PJRT_Client_Compile_Args* args);
-Status Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args* args);
-
-Status Executable_Destroy(PJRT_Executable_Destroy_Args* args);
-Status Executable_Name(PJRT_Executable_Name_Args* args);
-Status Executable_NumReplicas(PJRT_Executable_NumReplicas_Args* args);
-Status Executable_NumPartitions(PJRT_Executable_NumPartitions_Args* args);
-Status Executable_NumOutputs(PJRT_Executable_NumOutputs_Args* args);
-Status Executable_SizeOfGeneratedCodeInBytes(PJRT_Executable_SizeOfGeneratedCodeInBytes_Args* args);
-Status Executable_GetCostAnalysis(PJRT_Executable_GetCostAnalysis_Args* args);
-Status Executable_OutputMemoryKinds(PJRT_Executable_OutputMemoryKinds_Args* args);
-Status Executable_ParameterMemoryKinds(PJRT_Executable_ParameterMemoryKinds_Args* args);
-Status Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args* args);
-Status Executable_Serialize(PJRT_Executable_Serialize_Args* args);
-Status Executable_OutputElementTypes(PJRT_Executable_OutputElementTypes_Args* args);
-Status Executable_OutputDimensions(PJRT_Executable_OutputDimensions_Args* args);
-Status Executable_Fingerprint(PJRT_Executable_Fingerprint_Args* args);
-Status Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats_Args* args);
-Status Executable_GetCompileOptions(PJRT_Executable_GetCompileOptions_Args* args);
-
-Status LoadedExecutable_Destroy(PJRT_LoadedExecutable_Destroy_Args* args);
-Status LoadedExecutable_GetExecutable(PJRT_LoadedExecutable_GetExecutable_Args* args);
-Status LoadedExecutable_AddressableDevices(PJRT_LoadedExecutable_AddressableDevices_Args* args);
-Status LoadedExecutable_AddressableDeviceLogicalIds(PJRT_LoadedExecutable_AddressableDeviceLogicalIds_Args* args);
-Status LoadedExecutable_Delete(PJRT_LoadedExecutable_Delete_Args* args);
-Status LoadedExecutable_IsDeleted(PJRT_LoadedExecutable_IsDeleted_Args* args);
-Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args);
-Status LoadedExecutable_Fingerprint(PJRT_LoadedExecutable_Fingerprint_Args* args);
-Status LoadedExecutable_GetDeviceAssignment(PJRT_LoadedExecutable_GetDeviceAssignment_Args* args);
-
-Status ExecuteContext_Create(PJRT_ExecuteContext_Create_Args* args);
-Status ExecuteContext_Destroy(PJRT_ExecuteContext_Destroy_Args* args);
-
-}  // namespace pathways::plugin
-
 #endif  // PTPATHWAYS_PLUGIN_EXECUTABLE_H_
