@@ -14,14 +14,15 @@
 #include "csrc/plugin/buffer.h"
 #include "csrc/plugin/recorder.h"
 #include "csrc/plugin/replay.h"
+#include "csrc/values/buffer.h"
 
 namespace py = pybind11;
 
 namespace pathways::bindings {
 namespace {
 
-using plugin::Value;
-using ValuePtr = std::shared_ptr<Value>;
+using values::Value;
+using values::ValuePtr;
 
 struct PyReplay {
   std::shared_ptr<plugin::Replay> replay;
@@ -73,7 +74,7 @@ PyBuffer BufferOf(const PyValue& value) {
 class Describer {
  public:
   uint64_t Number(const ValuePtr& value) {
-    const uint64_t token = plugin::PublishToken(value);
+    const uint64_t token = values::PublishToken(value);
     if (seen_.insert(token).second) {
       py::dict entry;
       entry["dtype"] = std::string(DTypeName(value->type().dtype));
@@ -182,7 +183,7 @@ std::vector<uint64_t> RunReplay(const PyReplay& self, const py::sequence& feeds)
   if (!returned.ok()) Raise(returned.status());
   std::vector<uint64_t> tokens;
   for (const ValuePtr& value : *returned) {
-    plugin::ClaimToken(value);
+    values::ClaimToken(value);
     tokens.push_back(value->token());
   }
   return tokens;
@@ -218,7 +219,7 @@ void BindCapture(py::module_& module) {
       .def_property_readonly("token",
                              [](const PyCell& self) {
                                const ValuePtr value = self.cell->value();
-                               return value != nullptr ? plugin::PublishToken(value) : 0;
+                               return value != nullptr ? values::PublishToken(value) : 0;
                              })
       .def_property_readonly("value",
                              [](const PyCell& self) -> py::object {

@@ -7,12 +7,12 @@
 #include "csrc/plugin/buffer.h"
 #include "csrc/plugin/client.h"
 #include "csrc/plugin/recorder.h"
-#include "csrc/plugin/value.h"
+#include "csrc/values/value.h"
 
 namespace pathways::plugin {
 
 Result<uint64_t> Transfer(uint64_t token, int64_t device_id) {
-  const std::shared_ptr<Value> value = FindToken(token);
+  const values::ValuePtr value = values::FindToken(token);
   if (value == nullptr) {
     return NotFound("token " + std::to_string(token) + " names no live buffer; it was deleted, donated or never given");
   }
@@ -21,21 +21,21 @@ Result<uint64_t> Transfer(uint64_t token, int64_t device_id) {
     return InvalidArgument("expected a device id below " + std::to_string(value->client()->devices().all().size()) +
                            ", got " + std::to_string(device_id));
   }
-  std::shared_ptr<Value> result = value;  // already there: the same value, which nobody may donate now
+  values::ValuePtr result = value;  // already there: the same value, which nobody may donate now
   if (device != value->device()) {
     PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr devices, device->Bound());
     if (value->tiling() != nullptr || devices->size() > 1) {
       return Unimplemented("a copy to or from a slice of several devices needs a plan");
     }
-    PW_ASSIGN_OR_RETURN(result, CopyValue(value, device));
+    PW_ASSIGN_OR_RETURN(result, CopyNoted(value, device));
   }
-  ClaimToken(result);
+  values::ClaimToken(result);
   return result->token();
 }
 
 Result<uint64_t> AdoptBuffer(std::shared_ptr<client::LogicalBuffer> buffer, int64_t device_id,
                              std::vector<int64_t> dims, TilingPtr tiling, uint64_t source, bool kept) {
-  PW_ASSIGN_OR_RETURN(const std::shared_ptr<ClientState> client, LogicalClient());
+  PW_ASSIGN_OR_RETURN(const std::shared_ptr<values::ClientState> client, values::LogicalClient());
   PJRT_Device* const device = client->devices().Find(device_id);
   if (device == nullptr) return InvalidArgument("there is no device xla:" + std::to_string(device_id));
   PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr devices, device->Bound());
@@ -47,22 +47,22 @@ Result<uint64_t> AdoptBuffer(std::shared_ptr<client::LogicalBuffer> buffer, int6
                               type.ToString() + " on " + device->description.to_string +
                               (tiling == nullptr ? "" : " laid out as " + tiling->ToString()));
   }
-  auto value =
-      std::make_shared<Value>(client, device, std::make_shared<const ArrayType>(type), std::move(tiling), devices);
+  auto value = std::make_shared<values::Value>(client, device, std::make_shared<const values::ArrayType>(type),
+                                               std::move(tiling), devices);
   value->Resolve(client::Shard{std::move(buffer), 0});
   if (kept) value->Keep();
   if (Recorder::active() && source != 0) {
-    if (std::shared_ptr<Value> from = FindToken(source)) Recorder::Note(RecordedCopy{std::move(from), value});
+    if (values::ValuePtr from = values::FindToken(source)) Recorder::Note(RecordedCopy{std::move(from), value});
   }
-  ClaimToken(value);
+  values::ClaimToken(value);
   return value->token();
 }
 
 Status AdoptNextUploads(std::span<const uint64_t> tokens) {
   SetNextUploads({});
-  std::vector<std::shared_ptr<Value>> values;
+  std::vector<values::ValuePtr> values;
   for (const uint64_t token : tokens) {
-    std::shared_ptr<Value> value = ReleaseClaim(token);
+    values::ValuePtr value = values::ReleaseClaim(token);
     if (value == nullptr) {
       SetNextUploads(std::move(values));
       SetNextUploads({});  // drops the others' holds
@@ -75,7 +75,7 @@ Status AdoptNextUploads(std::span<const uint64_t> tokens) {
 }
 
 void ReleaseToken(uint64_t token) {
-  if (const std::shared_ptr<Value> value = ReleaseClaim(token)) value->DropHolder();
+  if (const values::ValuePtr value = values::ReleaseClaim(token)) value->DropHolder();
 }
 
 }  // namespace pathways::plugin

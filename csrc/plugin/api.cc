@@ -2,7 +2,7 @@
 
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/error.h"
-#include "csrc/plugin/named_value.h"
+#include "csrc/values/named_value.h"
 
 namespace pathways::plugin {
 
@@ -11,8 +11,8 @@ Status Plugin_Initialize(PJRT_Plugin_Initialize_Args*) { return OkStatus(); }
 // Versions that decide in which form callers send their programs: those that the oldest plugin of a worker we support
 // reads. Newer callers write the older form.
 Status Plugin_Attributes(PJRT_Plugin_Attributes_Args* args) {
-  static const NamedValueList* const attributes = [] {
-    auto* list = new NamedValueList;  // leaked: callers keep pointers to it
+  static const values::NamedValueList* const attributes = [] {
+    auto* list = new values::NamedValueList;  // leaked: callers keep pointers to it
     list->Add("xla_version", int64_t{2});
     list->Add("stablehlo_current_version", std::vector<int64_t>{1, 10, 0});
     list->Add("stablehlo_minimum_version", std::vector<int64_t>{0, 9, 0});

@@ -1,107 +1,39 @@
-// The plugin's client: a session of the cluster, seen as a PJRT client.
+// PJRT_Client and PJRT_TopologyDescription.
 //
-// Ownership: PJRT_Client and everything made through it share one ClientState, which keeps the session alive; so the
-//            caller may destroy things in any order.
-// Threads:   every method may be called from any thread.
-// Locks:     none of its own; its parts have some.
+// Ownership: the caller's, until they are destroyed, except for a client's own topology. Both share their
+//            state with everything that is made through them.
+// Threads:   every slot may be called from any thread.
 #ifndef PTPATHWAYS_PLUGIN_CLIENT_H_
 #define PTPATHWAYS_PLUGIN_CLIENT_H_
 
-#include <atomic>
-#include <chrono>
-#include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
+#include <utility>
 
-#include "csrc/base/status.h"
-#include "csrc/client/session.h"
-#include "csrc/plugin/code_room.h"
-#include "csrc/plugin/device_table.h"
-#include "csrc/plugin/families.h"
-#include "csrc/plugin/fetch_clock.h"
-#include "csrc/plugin/sequencer.h"
+#include "csrc/plugin/compiler.h"
+#include "csrc/values/client.h"
 #include "csrc_generated/pjrt_abi.h"
-
-struct PJRT_TopologyDescription {
-  // Set in topologies the caller owns; a client's own topology is borrowed from it.
-  std::shared_ptr<pathways::plugin::ClientState> owned;
-  pathways::plugin::ClientState* state = nullptr;
-};
 
 namespace pathways::plugin {
 
-class LengthFamilies;
-class LiveBuffers;
-
 inline constexpr char kPlatformName[] = "pathways";
-
-struct ClientOptions {
-  // Device i is bound to cluster device devices[i] for good; empty: every device of every live host, in order.
-  std::vector<int64_t> devices;
-  // If positive there are so many logical devices instead, which are bound to slices later (Bind), and PyTorch/XLA is
-  // the caller: it compiles for one device whatever a slice's size, and every replica that it names is this process.
-  int64_t logical_devices = 0;
-  // How long a replica's call waits for the other replicas of its gang.
-  std::chrono::milliseconds gang_timeout{600'000};
-};
-
-class ClientState : public std::enable_shared_from_this<ClientState> {
- public:
-  static Result<std::shared_ptr<ClientState>> Create(std::shared_ptr<client::Session> session,
-                                                     const ClientOptions& options);
-  ClientState(const ClientState&) = delete;
-  ClientState& operator=(const ClientState&) = delete;
-  ~ClientState();
-
-  // The cluster's that this client is attached to now.
-  std::shared_ptr<client::Session> session() const { return session_.load(); }
-  // Leaves the cluster for that of `session`. Values stay what they are: of the cluster that they were made in.
-  // Programs are registered there when they are next executed. Logical devices are no longer bound then. Devices that
-  // are bound for good: FAILED_PRECONDITION, with nothing changed, unless both clusters have the same, by number and
-  // island.
-  Status Attach(std::shared_ptr<client::Session> session);
-  bool is_logical() const { return logical_; }
-  // Binds a logical device to a slice, given as the cluster's numbers of its devices; to none if there are none.
-  // Values that lie elsewhere stay there. INVALID_ARGUMENT: no logical device of that number.
-  Status Bind(int64_t id, std::vector<uint32_t> devices);
-  Sequencer& sequencer() const { return *sequencer_; }
-  LiveBuffers& live() const { return *live_; }
-  const DeviceTable& devices() const { return devices_; }
-  FetchClock& fetch_clock() { return fetch_clock_; }
-  CodeRoom& code() { return code_; }
-  ModuleFamilies& families() { return families_; }
-  LengthFamilies& lengths() const { return *lengths_; }
-  const std::string& platform_version() const { return platform_version_; }
-  PJRT_TopologyDescription* topology() { return &topology_; }
-  // A PJRT_Event for an event of this session (event.h).
-  PJRT_Event* NewEvent(std::shared_ptr<Event> event, bool direct) const;
-
- private:
-  ClientState(std::shared_ptr<client::Session> session, const ClientOptions& options);
-
-  const bool logical_;
-  std::atomic<std::shared_ptr<client::Session>> session_;
-  const std::shared_ptr<Sequencer> sequencer_;
-  const std::unique_ptr<LiveBuffers> live_;
-  CodeRoom code_;
-  ModuleFamilies families_;
-  const std::unique_ptr<LengthFamilies> lengths_;
-  std::string platform_version_;
-  DeviceTable devices_;
-  FetchClock fetch_clock_;
-  PJRT_TopologyDescription topology_;
-};
-
-// Attaches every client of this process to the cluster of `session`; true if there was one. Fails as Attach does.
-Result<bool> AttachClients(const std::shared_ptr<client::Session>& session);
-// The client of this process that has logical devices. FAILED_PRECONDITION: PyTorch/XLA has not made it yet.
-Result<std::shared_ptr<ClientState>> LogicalClient();
 
 }  // namespace pathways::plugin
 
+struct PJRT_TopologyDescription {
+  // Set in topologies the caller owns; a client's own topology is borrowed from it.
+  std::shared_ptr<pathways::values::ClientState> owned;
+  pathways::values::ClientState* state = nullptr;
+};
+
 struct PJRT_Client {
-  std::shared_ptr<pathways::plugin::ClientState> state;
+  explicit PJRT_Client(std::shared_ptr<pathways::values::ClientState> of)
+      : state(std::move(of)),
+        compiler(std::make_shared<pathways::plugin::Compiler>(state)),
+        topology{nullptr, state.get()} {}
+
+  const std::shared_ptr<pathways::values::ClientState> state;
+  const std::shared_ptr<pathways::plugin::Compiler> compiler;
+  PJRT_TopologyDescription topology;
 };
 
 #endif  // PTPATHWAYS_PLUGIN_CLIENT_H_

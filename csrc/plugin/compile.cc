@@ -16,9 +16,9 @@
 #include "csrc/pjrt/compile_options.h"
 #include "csrc/plugin/compiles.h"
 #include "csrc/plugin/entry.h"
-#include "csrc/plugin/executable.h"
 #include "csrc/plugin/hash.h"
 #include "csrc/plugin/length_families.h"
+#include "csrc/plugin/program.h"
 #include "csrc/plugin/source.h"
 
 namespace pathways::plugin {
@@ -127,7 +127,7 @@ Facts FactsOfMlir(std::string_view module) {
 }
 
 // The devices that the options name, replica-major; empty for a portable program that names none.
-Result<std::vector<PJRT_Device*>> DevicesOf(const ClientState& client, const pjrt::CompileOptionsInfo& info) {
+Result<std::vector<PJRT_Device*>> DevicesOf(const values::ClientState& client, const pjrt::CompileOptionsInfo& info) {
   const int64_t wanted = info.num_replicas * info.num_partitions;
   const int64_t have = static_cast<int64_t>(client.devices().all().size());
   if (info.num_replicas < 1 || info.num_partitions < 1 || wanted > have) {
@@ -171,137 +171,10 @@ Status CheckCollectivesReach(const std::string& name, const std::vector<PJRT_Dev
   return OkStatus();
 }
 
-std::string Signature(const Program& program) {
-  std::string text;
-  if (program.parameters) {
-    for (const TensorType& type : *program.parameters) text += (text.empty() ? "(" : ", ") + type.ToString();
-    text += text.empty() ? "()" : ")";
-  }
-  text += " ->";
-  for (const ArrayTypePtr& type : program.results) text += " " + type->type.ToString();
-  return text;
-}
-
-Status CheckProgram(const PJRT_Program* program) {
-  if (program == nullptr) return InvalidArgument("PJRT_Client_Compile: the program is null");
-  if (!Has(program, &PJRT_Program::format_size)) {
-    return InvalidArgument("PJRT_Client_Compile: expected a PJRT_Program of at least " +
-                           std::to_string(EndOf(program, &PJRT_Program::format_size)) + " bytes, got " +
-                           std::to_string(program->struct_size));
-  }
-  if (program->code == nullptr || program->format == nullptr) {
-    return InvalidArgument("PJRT_Client_Compile: the program's code or format is null");
-  }
-  return OkStatus();
-}
-
-// Serialized programs are what it takes to compile them again: workers have their own caches of executables.
-// 1 format, 2 module, 3 options, 4 a mark.
-constexpr char kSerializedMark[] = "ptpathways program 1";
-
 }  // namespace
 
-Result<std::shared_ptr<client::Function>> Program::Registered() const {
-  const std::shared_ptr<client::Session> session = client->session();
-  client->code().NoteUse(*this);
-  std::lock_guard lock(mutex);
-  if (registered == nullptr || registered->session() != session) {
-    client::FunctionSpec plain = spec;
-    if (plain.format == "hlo") {
-      PW_ASSIGN_OR_RETURN(plain.module, hlo::WithoutLayouts(spec.module));
-    }
-    PW_ASSIGN_OR_RETURN(registered, client->code().RegisterOnce(session, key, std::move(plain), this));
-    HoldsCode();
-  }
-  return registered;
-}
-
-void Program::HoldsCode() const {
-  if (!std::exchange(is_listed, true)) client->code().Add(weak_from_this());
-}
-
-bool Program::GiveUpCode() const {
-  std::unique_lock lock(mutex, std::try_to_lock);
-  if (!lock.owns_lock()) return false;
-  is_listed = false;
-  registered.reset();
-  for_slices.clear();
-  return true;
-}
-
-Result<std::shared_ptr<const SliceProgram>> Program::ForSlice(const DeviceListPtr& on,
-                                                              std::span<const std::shared_ptr<Value>> arguments) const {
-  const std::shared_ptr<client::Session> session = client->session();
-  const auto fits = [&](const std::shared_ptr<const SliceProgram>& known) {
-    return (known->devices == on || *known->devices == *on) && known->function->session() == session &&
-           std::equal(arguments.begin(), arguments.end(), known->arguments.begin(), known->arguments.end(),
-                      [](const auto& value, const TilingPtr& tiling) { return value->tiling() == tiling; });
-  };
-  client->code().NoteUse(*this);
-  std::lock_guard lock(mutex);
-  const auto found = std::find_if(for_slices.begin(), for_slices.end(), fits);
-  if (found != for_slices.end()) {
-    const std::optional<Status> outcome = (*found)->function->compiled()->TryGet();
-    if (!outcome || outcome->ok()) {
-      std::rotate(for_slices.begin(), found, found + 1);
-      return for_slices.front();
-    }
-    for_slices.erase(found);  // it is tried again: the cause may have gone
-  }
-  auto made = std::make_shared<SliceProgram>();
-  made->devices = on;
-  for (const auto& value : arguments) made->arguments.push_back(value->tiling());
-  client::FunctionSpec sliced = spec;
-  PW_ASSIGN_OR_RETURN(hlo::LaidOut laid_out, hlo::LayOut(spec.module, made->arguments, on->size()));
-  sliced.module = std::move(laid_out.module);
-  PW_ASSIGN_OR_RETURN(sliced.options, pjrt::WithFreeResults(options, laid_out.free));
-  sliced.one_device = false;
-  sliced.partitions = static_cast<uint32_t>(on->size());
-  sliced.devices = *on;
-  sliced.outputs.clear();
-  sliced.outputs_known = false;
-  sliced.wants_sharding = true;
-  std::string slice_key = "slice" + ContentHash(sliced.module) + ContentHash(sliced.options);
-  for (const uint32_t device : *on) slice_key += "," + std::to_string(device);
-  PW_ASSIGN_OR_RETURN(made->function, client->code().RegisterOnce(session, slice_key, std::move(sliced), this));
-  std::vector<size_t> ranks;
-  for (const ArrayTypePtr& result : results) ranks.push_back(result->type.dims.size());
-  PW_ASSIGN_OR_RETURN(std::vector<Tiling> tilings,
-                      hlo::DecodeOpShardings(made->function->spec().output_sharding, ranks, on->size()));
-  const std::vector<TensorType>& shards = made->function->spec().outputs;
-  for (size_t k = 0; k < tilings.size(); ++k) {
-    if (k >= shards.size() || tilings[k].ShardType(results[k]->type) != shards[k]) {
-      return Internal(What() + ": result " + std::to_string(k) + " should be " + results[k]->type.ToString() +
-                      " laid out as " + tilings[k].ToString() + " over " + std::to_string(on->size()) + " devices" +
-                      (k < shards.size() ? ", got shards " + shards[k].ToString() : ", got none"));
-    }
-    made->results.push_back(Intern(std::move(tilings[k])));
-  }
-  for_slices.insert(for_slices.begin(), made);
-  HoldsCode();
-  return std::shared_ptr<const SliceProgram>(std::move(made));
-}
-
-void Program::Describe() {
-  for (size_t i = 0; i < devices.size(); ++i) {
-    const int64_t at = static_cast<int64_t>(i);
-    logical_ids.push_back({static_cast<int>(at / partitions), static_cast<int>(at % partitions)});
-  }
-  for (const ArrayTypePtr& result : results) {
-    const TensorType& type = result->type;
-    result_types.push_back(static_cast<PJRT_Buffer_Type>(type.dtype));
-    result_dims.insert(result_dims.end(), type.dims.begin(), type.dims.end());
-    result_ranks.push_back(type.dims.size());
-  }
-  result_memory_kinds.assign(results.size(), kMemoryKind);
-  result_memory_kind_sizes.assign(results.size(), sizeof(kMemoryKind) - 1);
-  parameter_memory_kinds.assign(parameters ? parameters->size() : 0, kMemoryKind);
-  parameter_memory_kind_sizes.assign(parameter_memory_kinds.size(), sizeof(kMemoryKind) - 1);
-  signature = Signature(*this);
-}
-
-Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& client, std::string_view code,
-                                         std::string_view format, std::string_view options) {
+Result<std::shared_ptr<Program>> Compiler::Compile(std::string_view code, std::string_view format,
+                                                   std::string_view options) {
   PW_ASSIGN_OR_RETURN(const pjrt::CompileOptionsInfo info, pjrt::ReadCompileOptions(options));
   Facts facts;
   std::string_view module = code;
@@ -317,16 +190,16 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
   }
 
   auto program = std::make_shared<Program>();
-  program->client = client;
+  program->compiler = shared_from_this();
   program->options = std::string(options);
-  if (client->is_logical()) {
+  if (client_->is_logical()) {
     // The caller names each of its devices as a replica, and means the one it then executes on.
     if (!facts.results)
       return Unimplemented("logical devices take programs in the format hlo, got " + std::string(format));
   } else {
     program->replicas = info.num_replicas;
     program->partitions = info.num_partitions;
-    PW_ASSIGN_OR_RETURN(program->devices, DevicesOf(*client, info));
+    PW_ASSIGN_OR_RETURN(program->devices, DevicesOf(*client_, info));
   }
   // Callers compile for all devices as replicas and then execute device by device. Unless replicas meet, such a program
   // is one for one device, which runs on any.
@@ -337,8 +210,8 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
   spec.format = std::string(format);
   spec.module = std::string(module);
   std::optional<Chosen> chosen;
-  if (client->is_logical() && !program->gang && NumbersAreArguments()) {
-    PW_ASSIGN_OR_RETURN(chosen, Choose(client->families(), module));
+  if (client_->is_logical() && !program->gang && NumbersAreArguments()) {
+    PW_ASSIGN_OR_RETURN(chosen, Choose(families_, module));
     program->is_new = chosen->is_new;
     if (!chosen->numbers.empty()) {
       program->numbers.Set(chosen->numbers);
@@ -347,7 +220,7 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
   }
   LengthFamilies::Choice length;
   if (chosen && format == "hlo") {
-    length = client->lengths().Choose(module);
+    length = lengths_.Choose(module);
     if (length.lengthened) {
       program->lengthened = length.lengthened->program;
       program->length.Set(length.lengthened->scalars);
@@ -378,11 +251,12 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
     spec.outputs_known = true;
   }
   program->key = key;
-  if (!client->is_logical()) {  // else it is registered where it first executes: there may be a slice
-    PW_ASSIGN_OR_RETURN(program->registered, client->code().RegisterOnce(client->session(), key, spec, program.get()));
+  if (!client_->is_logical()) {  // else it is registered where it first executes: there may be a slice
+    PW_ASSIGN_OR_RETURN(program->registered, code_.RegisterOnce(client_->session(), key, spec, program.get()));
     spec.outputs = program->registered->spec().outputs;
   }
-  for (const TensorType& type : spec.outputs) program->results.push_back(std::make_shared<const ArrayType>(type));
+  for (const TensorType& type : spec.outputs)
+    program->results.push_back(std::make_shared<const values::ArrayType>(type));
   program->parameters = std::move(facts.parameters);
   program->donatable = std::move(facts.donatable);
   program->passed = std::move(facts.passed);
@@ -393,76 +267,13 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
     program->donatable = Donatable(compiled);
   }
   program->Describe();
-  if (chosen) client->families().Made(*chosen, program);
-  if (length.begins != 0) client->lengths().Made(length.begins, program);
+  if (chosen) families_.Made(*chosen, program);
+  if (length.begins != 0) lengths_.Made(length.begins, program);
   {
     std::lock_guard lock(program->mutex);
     if (program->registered != nullptr) program->HoldsCode();
   }
   return program;
-}
-
-Status Client_Compile(PJRT_Client_Compile_Args* args) {
-  PW_RETURN_IF_ERROR(CheckProgram(args->program));
-  PW_ASSIGN_OR_RETURN(
-      std::shared_ptr<Program> program,
-      Compile(args->client->state, {args->program->code, args->program->code_size},
-              {args->program->format, args->program->format_size},
-              args->compile_options == nullptr ? std::string_view()
-                                               : std::string_view(args->compile_options, args->compile_options_size)));
-  if (program->is_new) {
-    NoteCompile({args->program->code, args->program->code_size}, {args->program->format, args->program->format_size},
-                program->spec.source, program->numbers.numbers().size() + program->length.numbers().size());
-  }
-  args->executable = new PJRT_LoadedExecutable{std::move(program)};
-  return OkStatus();
-}
-
-Status Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args* args) {
-  using Args = PJRT_Executable_DeserializeAndLoad_Args;
-  if (args->serialized_executable == nullptr) return InvalidArgument("the serialized program is null");
-  std::string_view format, module, options, mark;
-  ProtoReader reader({args->serialized_executable, args->serialized_executable_size});
-  ProtoField field;
-  while (reader.Next(&field)) {
-    if (field.is(1, WireType::kBytes)) format = field.bytes;
-    if (field.is(2, WireType::kBytes)) module = field.bytes;
-    if (field.is(3, WireType::kBytes)) options = field.bytes;
-    if (field.is(4, WireType::kBytes)) mark = field.bytes;
-  }
-  if (!reader.ok() || mark != kSerializedMark) {
-    return InvalidArgument("expected a program serialized by this version of ptpathways, got " +
-                           std::to_string(args->serialized_executable_size) + " other bytes; compile it again");
-  }
-  if (Has(args, &Args::overridden_serialized_compile_options_size) &&
-      args->overridden_serialized_compile_options != nullptr) {
-    options = {args->overridden_serialized_compile_options, args->overridden_serialized_compile_options_size};
-  }
-  PW_ASSIGN_OR_RETURN(std::shared_ptr<Program> program, Compile(args->client->state, module, format, options));
-  args->loaded_executable = new PJRT_LoadedExecutable{std::move(program)};
-  return OkStatus();
-}
-
-}  // namespace pathways::plugin
-
-struct PJRT_SerializedExecutable {
-  std::string bytes;
-};
-
-namespace pathways::plugin {
-
-Status Executable_Serialize(PJRT_Executable_Serialize_Args* args) {
-  const Program& program = *args->executable->program;
-  ProtoWriter proto;
-  proto.Bytes(1, program.spec.format);
-  proto.Bytes(2, program.CallersModule());
-  proto.Bytes(3, program.options);
-  proto.Bytes(4, kSerializedMark);
-  args->serialized_executable = new PJRT_SerializedExecutable{std::move(proto).Take()};
-  args->serialized_bytes = args->serialized_executable->bytes.data();
-  args->serialized_bytes_size = args->serialized_executable->bytes.size();
-  args->serialized_executable_deleter = [](PJRT_SerializedExecutable* executable) { delete executable; };
-  return OkStatus();
 }
 
 }  // namespace pathways::plugin

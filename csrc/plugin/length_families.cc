@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "csrc/hlo/lay_out.h"
-#include "csrc/plugin/executable.h"
 #include "csrc/plugin/hash.h"
+#include "csrc/plugin/program.h"
 
 namespace pathways::plugin {
 namespace {

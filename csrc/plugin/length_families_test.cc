@@ -1,7 +1,7 @@
 #include "csrc/plugin/length_families.h"
 
 #include "csrc/hlo/test_hlo.h"
-#include "csrc/plugin/executable.h"
+#include "csrc/plugin/program.h"
 #include "csrc/testing/test.h"
 
 namespace pathways::plugin {

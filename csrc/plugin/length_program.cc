@@ -4,11 +4,13 @@
 #include <functional>
 
 #include "csrc/base/log.h"
-#include "csrc/plugin/buffer.h"
-#include "csrc/plugin/client.h"
-#include "csrc/plugin/executable.h"
 #include "csrc/plugin/hash.h"
 #include "csrc/plugin/length_proof.h"
+#include "csrc/plugin/program.h"
+#include "csrc/values/buffer.h"
+#include "csrc/values/client.h"
+#include "csrc/values/transfer.h"
+#include "csrc/values/upload.h"
 
 namespace pathways::plugin {
 namespace {
@@ -91,8 +93,8 @@ bool LengthProgram::CanResize(const hlo::LengthModule& module) {
 }
 
 Result<std::shared_ptr<client::Function>> LengthProgram::Registered(const Program& user) {
-  const std::shared_ptr<client::Session> session = user.client->session();
-  CodeRoom& code = user.client->code();
+  const std::shared_ptr<client::Session> session = user.client()->session();
+  CodeRoom& code = user.compiler->code();
   code.NoteUse(*this);
   std::string options;
   {
@@ -139,9 +141,9 @@ bool LengthProgram::GiveUpCode() const {
 
 Result<client::Shard> LengthProgram::Resized(const Program& user, const client::Shard& shard, const TensorType& to) {
   const TensorType& from = shard.type();
-  const std::shared_ptr<client::Session> session = user.client->session();
+  const std::shared_ptr<client::Session> session = user.client()->session();
   const std::string key = "resize " + from.ToString() + " " + to.ToString();
-  CodeRoom& code = user.client->code();
+  CodeRoom& code = user.compiler->code();
   code.NoteUse(*this);
   std::shared_ptr<client::Function> function;
   {
@@ -176,11 +178,11 @@ Result<client::Shard> LengthProgram::Resized(const Program& user, const client::
   return client::Shard{made.outputs[0], 0};
 }
 
-Result<client::RunResult> LengthProgram::Run(const Program& user, const DeviceListPtr& on,
-                                             std::span<const std::shared_ptr<Value>> arguments,
-                                             std::span<const std::shared_ptr<Value>> scalars,
+Result<client::RunResult> LengthProgram::Run(const Program& user, const values::DeviceListPtr& on,
+                                             std::span<const values::ValuePtr> arguments,
+                                             std::span<const values::ValuePtr> scalars,
                                              std::span<const uint32_t> donated) {
-  const std::shared_ptr<client::Session> session = user.client->session();
+  const std::shared_ptr<client::Session> session = user.client()->session();
   std::vector<std::vector<client::Shard>> shards(1);
   for (size_t i = 0; i < module_.parameters.size(); ++i) {
     const bool grows = !module_.growing_parameters[i].empty();
@@ -197,7 +199,7 @@ Result<client::RunResult> LengthProgram::Run(const Program& user, const DeviceLi
     }
     shards[0].push_back(std::move(shard));
   }
-  for (const std::shared_ptr<Value>& scalar : scalars) {
+  for (const values::ValuePtr& scalar : scalars) {
     PW_ASSIGN_OR_RETURN(client::Shard shard, scalar->shard());
     shards[0].push_back(std::move(shard));
   }
@@ -219,7 +221,7 @@ Result<client::RunResult> LengthProgram::Run(const Program& user, const DeviceLi
 }
 
 void LengthProgram::Resolve(const std::shared_ptr<const Program>& user, const client::RunResult& run,
-                            std::span<const std::shared_ptr<Value>> results) {
+                            std::span<const values::ValuePtr> results) {
   for (size_t k = 0; k < results.size(); ++k) {
     const client::Shard made{run.outputs[k], 0};
     if (module_.growing_results[k].empty() || module_.results[k] == results[k]->type()) {
@@ -228,14 +230,14 @@ void LengthProgram::Resolve(const std::shared_ptr<const Program>& user, const cl
     }
     results[k]->ResolvePadded(
         made, [self = shared_from_this(), user, made, type = results[k]->array_type()]() -> Result<client::Shard> {
-          PW_RETURN_IF_ERROR(CheckUsable(made, type->type, user->client->session()));
+          PW_RETURN_IF_ERROR(CheckUsable(made, type->type, user->client()->session()));
           return self->Resized(*user, made, type->type);
         });
   }
 }
 
-bool LengthProgram::Serves(const Program& user, PJRT_Device* device, const DeviceListPtr& on,
-                           std::span<const std::shared_ptr<Value>> arguments) {
+bool LengthProgram::Serves(const Program& user, PJRT_Device* device, const values::DeviceListPtr& on,
+                           std::span<const values::ValuePtr> arguments) {
   std::lock_guard lock(proof_);
   if (state_ == State::kRefuted || user.has_settled.load(std::memory_order_relaxed)) return false;
   if (state_ == State::kUnknown) {
@@ -245,7 +247,7 @@ bool LengthProgram::Serves(const Program& user, PJRT_Device* device, const Devic
     state_ = same.ok() ? State::kProven : State::kRefuted;
     if (!same.ok()) {
       // That a run of the comparison failed is told here, and not as one of the program's.
-      client::Runs& runs = user.client->session()->runs();
+      client::Runs& runs = user.client()->session()->runs();
       const Status noted = runs.TakeFailure();
       if (!noted.ok() && same.message().find(noted.message()) == std::string_view::npos) runs.NoteFailure(noted);
       logging::Warning("", user.What() +
@@ -261,14 +263,14 @@ bool LengthProgram::Serves(const Program& user, PJRT_Device* device, const Devic
   return in_a_row_ <= kInARow;
 }
 
-Status LengthProgram::Prove(const Program& user, PJRT_Device* device, const DeviceListPtr& on,
-                            std::span<const std::shared_ptr<Value>> arguments) {
+Status LengthProgram::Prove(const Program& user, PJRT_Device* device, const values::DeviceListPtr& on,
+                            std::span<const values::ValuePtr> arguments) {
   const std::shared_ptr<const Program> first = first_.lock();
   if (first == nullptr || !first->parameters || first->parameters->size() != module_.parameters.size()) {
     return FailedPrecondition("has nothing to be compared with");
   }
   // Of fixed size: the caller's. Others: chosen by chance, with other contents behind them for the common computation.
-  std::vector<std::shared_ptr<Value>> special, common;
+  std::vector<values::ValuePtr> special, common;
   LengthProof proof;
   for (size_t i = 0; i < module_.parameters.size(); ++i) {
     if (module_.growing_parameters[i].empty()) {
@@ -279,46 +281,47 @@ Status LengthProgram::Prove(const Program& user, PJRT_Device* device, const Devi
     const TensorType& type = (*first->parameters)[i];
     const std::string contents = proof.Contents(type);
     const std::string behind = LengthProof::WithGarbage(type, contents, module_.parameters[i]);
-    PW_ASSIGN_OR_RETURN(std::shared_ptr<Value> exact, UploadValue(user.client, device, type, contents.data(), nullptr));
-    PW_ASSIGN_OR_RETURN(std::shared_ptr<Value> padded,
-                        UploadValue(user.client, device, module_.parameters[i], behind.data(), nullptr));
+    PW_ASSIGN_OR_RETURN(values::ValuePtr exact,
+                        values::UploadValue(user.client(), device, type, contents.data(), nullptr));
+    PW_ASSIGN_OR_RETURN(values::ValuePtr padded,
+                        values::UploadValue(user.client(), device, module_.parameters[i], behind.data(), nullptr));
     special.push_back(std::move(exact));
     common.push_back(std::move(padded));
   }
   ScalarArguments length;
   length.Set(first_scalars_);
-  PW_ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<Value>> scalars, length.On(user.client, device, on));
-  PW_ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<Value>> numbers, first->numbers.On(user.client, device, on));
+  PW_ASSIGN_OR_RETURN(const std::vector<values::ValuePtr> scalars, length.On(user.client(), device, on));
+  PW_ASSIGN_OR_RETURN(const std::vector<values::ValuePtr> numbers, first->numbers.On(user.client(), device, on));
   special.insert(special.end(), numbers.begin(), numbers.end());
   common.insert(common.end(), scalars.begin(), scalars.end());
-  const auto run =
-      [&](Result<std::shared_ptr<client::Function>> function,
-          const std::vector<std::shared_ptr<Value>>& values) -> Result<std::vector<std::shared_ptr<Value>>> {
+  const auto run = [&](Result<std::shared_ptr<client::Function>> function,
+                       const std::vector<values::ValuePtr>& values) -> Result<std::vector<values::ValuePtr>> {
     PW_RETURN_IF_ERROR(function.status());
     std::vector<std::vector<client::Shard>> shards(1);
-    for (const std::shared_ptr<Value>& value : values) {
+    for (const values::ValuePtr& value : values) {
       PW_ASSIGN_OR_RETURN(client::Shard shard, value->shard());
       shards[0].push_back(std::move(shard));
     }
     PW_ASSIGN_OR_RETURN(
         const client::RunResult made,
-        user.client->session()->runs().Run(*function, {.devices = {on->data(), 1}, .arguments = shards}));
-    std::vector<std::shared_ptr<Value>> results;
+        user.client()->session()->runs().Run(*function, {.devices = {on->data(), 1}, .arguments = shards}));
+    std::vector<values::ValuePtr> results;
     for (const auto& output : made.outputs) {
-      results.push_back(std::make_shared<Value>(user.client, device, client::Shard{output, 0}));
+      results.push_back(std::make_shared<values::Value>(user.client(), device, client::Shard{output, 0}));
     }
     return results;
   };
-  PW_ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<Value>> expected, run(first->Registered(), special));
-  Result<std::vector<std::shared_ptr<Value>>> got = run(Registered(user), common);
+  PW_ASSIGN_OR_RETURN(const std::vector<values::ValuePtr> expected, run(first->Registered(), special));
+  Result<std::vector<values::ValuePtr>> got = run(Registered(user), common);
   if (!got.ok()) return got.status().WithPrefix("cannot be run");
   if (got->size() != expected.size()) return Internal("has another number of results");
   for (size_t k = 0; k < expected.size(); ++k) {
     std::string right(static_cast<size_t>(expected[k]->type().ByteSize()), '\0');
     std::string common_one(static_cast<size_t>((*got)[k]->type().ByteSize()), '\0');
-    PW_RETURN_IF_ERROR(FetchValue(expected[k], right.data(), 0, right.size())->Wait().WithPrefix("cannot be compared"));
     PW_RETURN_IF_ERROR(
-        FetchValue((*got)[k], common_one.data(), 0, common_one.size())->Wait().WithPrefix("cannot be run"));
+        values::FetchValue(expected[k], right.data(), 0, right.size())->Wait().WithPrefix("cannot be compared"));
+    PW_RETURN_IF_ERROR(
+        values::FetchValue((*got)[k], common_one.data(), 0, common_one.size())->Wait().WithPrefix("cannot be run"));
     if (!LengthProof::Agree(expected[k]->type(), right, (*got)[k]->type(), common_one)) {
       return Internal("gives other values (result " + std::to_string(k) + ", " + expected[k]->type().ToString() + ")");
     }

@@ -31,7 +31,7 @@
 #include "csrc/client/session.h"
 #include "csrc/hlo/lengths.h"
 #include "csrc/plugin/code_room.h"
-#include "csrc/plugin/value.h"
+#include "csrc/values/value.h"
 
 namespace pathways::plugin {
 
@@ -55,16 +55,16 @@ class LengthProgram final : public CodeHolder, public std::enable_shared_from_th
   // without another length in between, which its own computation does in less time. The first is found out at the first
   // call, which waits for both modules to be compiled and to run; with `arguments` where they are of fixed size. Says
   // on stderr why not.
-  bool Serves(const Program& user, PJRT_Device* device, const DeviceListPtr& on,
-              std::span<const std::shared_ptr<Value>> arguments);
+  bool Serves(const Program& user, PJRT_Device* device, const values::DeviceListPtr& on,
+              std::span<const values::ValuePtr> arguments);
 
   // A run of `user`, whose own arguments these are and whose lengths and numbers `scalars`.
-  Result<client::RunResult> Run(const Program& user, const DeviceListPtr& on,
-                                std::span<const std::shared_ptr<Value>> arguments,
-                                std::span<const std::shared_ptr<Value>> scalars, std::span<const uint32_t> donated);
+  Result<client::RunResult> Run(const Program& user, const values::DeviceListPtr& on,
+                                std::span<const values::ValuePtr> arguments, std::span<const values::ValuePtr> scalars,
+                                std::span<const uint32_t> donated);
   // What the run gave becomes the caller's values.
   void Resolve(const std::shared_ptr<const Program>& user, const client::RunResult& run,
-               std::span<const std::shared_ptr<Value>> results);
+               std::span<const values::ValuePtr> results);
 
   // CodeHolder: not while it is being proved, nor while a run of it is being submitted.
   bool GiveUpCode() const override;
@@ -72,8 +72,8 @@ class LengthProgram final : public CodeHolder, public std::enable_shared_from_th
  private:
   enum class State { kUnknown, kProven, kRefuted };
 
-  Status Prove(const Program& user, PJRT_Device* device, const DeviceListPtr& on,
-               std::span<const std::shared_ptr<Value>> arguments);
+  Status Prove(const Program& user, PJRT_Device* device, const values::DeviceListPtr& on,
+               std::span<const values::ValuePtr> arguments);
   Result<std::shared_ptr<client::Function>> Registered(const Program& user);
   // Hosts have compiled something for it: it may be asked to give that up.
   void HoldsCode(CodeRoom& code);

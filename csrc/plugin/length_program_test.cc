@@ -8,7 +8,7 @@
 
 #include "csrc/client/test_support.h"
 #include "csrc/hlo/test_hlo.h"
-#include "csrc/plugin/executable.h"
+#include "csrc/plugin/program.h"
 #include "csrc/testing/test.h"
 #include "csrc/transport/zmq_api.h"
 
@@ -49,10 +49,11 @@ struct LengthCluster {
       return std::unique_ptr<client::Link>(std::make_unique<ZeroLink>(wire, &at_fetch));
     };
     session = *client::Session::Connect(session_options);
-    ClientOptions options;
+    values::ClientOptions options;
     options.logical_devices = 1;
-    client = *ClientState::Create(session, options);
+    client = *values::ClientState::Create(session, options);
     EXPECT_OK(client->Bind(0, {0}));
+    compiler = std::make_shared<Compiler>(client);
     first = NewProgram(1);
     other = NewProgram(2);
     hlo::LengthModule module;
@@ -70,7 +71,7 @@ struct LengthCluster {
   }
   std::shared_ptr<Program> NewProgram(int64_t value) const {
     auto program = std::make_shared<Program>();
-    program->client = client;
+    program->compiler = compiler;
     program->spec.name = "zero" + std::to_string(value);
     program->spec.format = "hlo";
     program->spec.module = ModuleOf(value);
@@ -90,7 +91,8 @@ struct LengthCluster {
   std::function<void()> at_fetch = [] {};
   const std::shared_ptr<client::Wire> wire = std::make_shared<client::Wire>();
   std::shared_ptr<client::Session> session;
-  std::shared_ptr<ClientState> client;
+  std::shared_ptr<values::ClientState> client;
+  std::shared_ptr<Compiler> compiler;
   std::shared_ptr<Program> first, other;
   std::shared_ptr<LengthProgram> common;
 };
@@ -144,7 +146,7 @@ TEST(ThreadsThatRunItCompileItAgainWheneverItIsGivenUp) {
 TEST(ComputationsForAllLengthsMakeRoomWhenTheyAreUsedLeastLately) {
   LengthCluster cluster;
   EXPECT(cluster.Serves());  // the first program is compiled, then the common one
-  cluster.client->code().MakeRoom(nullptr);
+  cluster.compiler->code().MakeRoom(nullptr);
   EXPECT_OK(cluster.Run());
   EXPECT_EQ(cluster.compiles(), size_t{2});  // the first program was used before
   EXPECT_OK(cluster.first->Registered().status());

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "csrc/base/status.h"
-#include "csrc/plugin/executable.h"
-#include "csrc/plugin/value.h"
+#include "csrc/plugin/program.h"
+#include "csrc/values/value.h"
 
 namespace pathways::plugin {
 
@@ -26,8 +26,8 @@ struct RecordedRun {
   std::shared_ptr<const Program> program;
   std::shared_ptr<client::Function> function;  // that ran; on a slice, the program for how the arguments lie
   PJRT_Device* device = nullptr;
-  std::vector<std::shared_ptr<Value>> arguments;
-  std::vector<std::shared_ptr<Value>> results;
+  std::vector<values::ValuePtr> arguments;
+  std::vector<values::ValuePtr> results;
   std::vector<uint32_t> donated;  // positions given up
 };
 // A computation, or a part of one, over several logical devices: not to be run again by itself.
@@ -35,17 +35,17 @@ struct RecordedGang {
   std::string what;
 };
 struct RecordedUpload {
-  std::shared_ptr<Value> value;
+  values::ValuePtr value;
   uint64_t digest = 0;  // of its bytes
 };
 // A value that was moved to other devices, or laid another way.
 struct RecordedCopy {
-  std::shared_ptr<Value> source;
-  std::shared_ptr<Value> result;
+  values::ValuePtr source;
+  values::ValuePtr result;
 };
 // Bytes that the client asked for.
 struct RecordedFetch {
-  std::shared_ptr<Value> value;
+  values::ValuePtr value;
   bool own = false;    // by the thread that records
   std::string source;  // the user's line then; empty if another thread asked
 };

@@ -5,13 +5,14 @@
 #include <string>
 #include <utility>
 
-#include "csrc/plugin/client.h"
+#include "csrc/values/client.h"
+#include "csrc/values/upload.h"
 
 namespace pathways::plugin {
 namespace {
 
 // What the values of a port are like, which must be what the program has there.
-Result<Port> PortOf(const std::shared_ptr<Value>& like, const client::Port& of) {
+Result<Port> PortOf(const values::ValuePtr& like, const client::Port& of) {
   Port port = Port::Of(*like);
   if (port.shard_type() == of.shard_type && *port.devices == of.devices) return port;
   return InvalidArgument("a captured step has shards " + of.shard_type.ToString() + " where " + port.ToString() +
@@ -20,11 +21,12 @@ Result<Port> PortOf(const std::shared_ptr<Value>& like, const client::Port& of) 
 
 }  // namespace
 
-Result<client::RunResult> Replay::Launch(const ClientState& client, const std::shared_ptr<client::Program>& program,
-                                         const Values& values, std::vector<uint32_t> donated) {
+Result<client::RunResult> Replay::Launch(const values::ClientState& client,
+                                         const std::shared_ptr<client::Program>& program, const Values& values,
+                                         std::vector<uint32_t> donated) {
   std::vector<client::ProgramArgument> arguments;
   arguments.reserve(values.size());
-  for (const std::shared_ptr<Value>& value : values) {
+  for (const values::ValuePtr& value : values) {
     PW_ASSIGN_OR_RETURN(client::ProgramArgument argument, value->argument());
     arguments.push_back(std::move(argument));
   }
@@ -45,7 +47,7 @@ Result<std::shared_ptr<Replay>> Replay::Create(std::shared_ptr<client::Program> 
   if (inputs.empty() && outputs.empty()) return InvalidArgument("a captured step has no arguments and no results");
   std::shared_ptr<Replay> replay(new Replay);
   std::set<uint32_t> ids;
-  const auto add = [&](std::shared_ptr<Value>& like, const client::Port& of, Ports& ports) -> Status {
+  const auto add = [&](values::ValuePtr& like, const client::Port& of, Ports& ports) -> Status {
     PW_ASSIGN_OR_RETURN(Port port, PortOf(like, of));
     ids.insert(static_cast<uint32_t>(port.device->description.id));
     ports.push_back(std::move(port));
@@ -139,7 +141,7 @@ void Replay::MakePlaces(size_t states) {
   residents_ = std::make_shared<Residents>(client_, program_, std::move(places));
 }
 
-Status Replay::Bind(size_t index, const std::shared_ptr<BufferCell>& cell) {
+Status Replay::Bind(size_t index, const std::shared_ptr<values::BufferCell>& cell) {
   if (index >= cells_.size()) {
     return InvalidArgument("expected a state below " + std::to_string(cells_.size()) + ", got " +
                            std::to_string(index));
@@ -152,8 +154,8 @@ Status Replay::Bind(size_t index, const std::shared_ptr<BufferCell>& cell) {
 Status Replay::CheckStates() const {
   for (size_t position = 0; position < inputs_.size(); ++position) {
     if (inputs_[position].kind != ReplayInput::Kind::kState) continue;
-    const std::shared_ptr<BufferCell> cell = cells_[inputs_[position].index].lock();
-    const std::shared_ptr<Value> value = cell != nullptr ? cell->value() : nullptr;
+    const std::shared_ptr<values::BufferCell> cell = cells_[inputs_[position].index].lock();
+    const values::ValuePtr value = cell != nullptr ? cell->value() : nullptr;
     if (value != nullptr) PW_RETURN_IF_ERROR(input_ports_[position].Check(value.get(), position));
   }
   return OkStatus();
@@ -163,25 +165,25 @@ Result<Replay::Values> Replay::Gather(std::span<const size_t> positions, std::sp
   Values values;
   values.reserve(positions.size());
   for (const size_t position : positions) {
-    PW_ASSIGN_OR_RETURN(std::shared_ptr<Value> value, Find(position, feeds));
+    PW_ASSIGN_OR_RETURN(values::ValuePtr value, Find(position, feeds));
     PW_RETURN_IF_ERROR(input_ports_[position].Check(value.get(), position));
     values.push_back(std::move(value));
   }
   return values;
 }
 
-Result<std::shared_ptr<Value>> Replay::Find(size_t position, std::span<const ReplayFeed> feeds) const {
+Result<values::ValuePtr> Replay::Find(size_t position, std::span<const ReplayFeed> feeds) const {
   const ReplayInput& input = inputs_[position];
   if (input.kind == ReplayInput::Kind::kConstant) return input.like;
   if (input.kind == ReplayInput::Kind::kState) {
-    const std::shared_ptr<BufferCell> cell = cells_[input.index].lock();
+    const std::shared_ptr<values::BufferCell> cell = cells_[input.index].lock();
     return cell != nullptr ? cell->value() : nullptr;
   }
   const ReplayFeed& feed = feeds[input.index];
   return feed.value != nullptr ? feed.value : Upload(position, feed.bytes);
 }
 
-Result<std::shared_ptr<Value>> Replay::Upload(size_t position, std::span<const std::byte> bytes) const {
+Result<values::ValuePtr> Replay::Upload(size_t position, std::span<const std::byte> bytes) const {
   const Port& port = input_ports_[position];
   const TensorType& type = port.type->type;
   if (bytes.size() != static_cast<size_t>(type.ByteSize())) {
@@ -189,23 +191,23 @@ Result<std::shared_ptr<Value>> Replay::Upload(size_t position, std::span<const s
                            std::to_string(inputs_[position].index) + " (" + type.ToString() + "), got " +
                            std::to_string(bytes.size()));
   }
-  const DeviceListPtr bound = port.device->devices();
+  const values::DeviceListPtr bound = port.device->devices();
   if (bound == nullptr || (bound != port.devices && *bound != *port.devices)) {
     return FailedPrecondition("argument " + std::to_string(position) + " of a captured step must be " +
                               port.ToString() + ", but that device stands for another slice now");
   }
-  return UploadValue(client_, port.device, type, bytes.data(), port.tiling);
+  return values::UploadValue(client_, port.device, type, bytes.data(), port.tiling);
 }
 
-std::set<const Value*> Replay::Fed(std::span<const size_t> positions, const Values& values) const {
-  std::set<const Value*> fed;
+std::set<const values::Value*> Replay::Fed(std::span<const size_t> positions, const Values& values) const {
+  std::set<const values::Value*> fed;
   for (size_t i = 0; i < positions.size(); ++i) {
     if (inputs_[positions[i]].kind == ReplayInput::Kind::kFeed) fed.insert(values[i].get());
   }
   return fed;
 }
 
-Result<std::vector<std::shared_ptr<Value>>> Replay::Run(std::span<const ReplayFeed> feeds) {
+Result<std::vector<values::ValuePtr>> Replay::Run(std::span<const ReplayFeed> feeds) {
   if (feeds.size() != feeds_) {
     return InvalidArgument("expected " + std::to_string(feeds_) + " feeds, got " + std::to_string(feeds.size()));
   }
@@ -218,7 +220,7 @@ Result<std::vector<std::shared_ptr<Value>>> Replay::Run(std::span<const ReplayFe
 Result<Replay::Values> Replay::RunResident(std::span<const ReplayFeed> feeds) {
   PW_RETURN_IF_ERROR(CheckTake(named_results_));
   PW_ASSIGN_OR_RETURN(const Values values, Gather(named_arguments_, feeds));
-  const std::set<const Value*> fed = Fed(named_arguments_, values);
+  const std::set<const values::Value*> fed = Fed(named_arguments_, values);
   std::vector<client::InPlaceArguments::Argument> arguments;
   std::vector<uint32_t> donated;
   Residents::Submitted submitted;
@@ -249,20 +251,20 @@ Result<Replay::Values> Replay::RunResident(std::span<const ReplayFeed> feeds) {
 
 Status Replay::CheckTake(std::span<const size_t> positions) const {
   for (const size_t position : positions) {
-    for (const size_t state : outputs_[position].states) PW_RETURN_IF_ERROR(CheckTakes(cells_[state].lock()));
+    for (const size_t state : outputs_[position].states) PW_RETURN_IF_ERROR(values::CheckTakes(cells_[state].lock()));
   }
   return OkStatus();
 }
 
 // Puts a result into the cells of its states, and among what is returned.
-void Replay::Put(size_t result, const std::shared_ptr<Value>& value, Values& returned) const {
+void Replay::Put(size_t result, const values::ValuePtr& value, Values& returned) const {
   for (const size_t state : outputs_[result].states) {
-    if (const std::shared_ptr<BufferCell> cell = cells_[state].lock()) cell->Replace(value);
+    if (const std::shared_ptr<values::BufferCell> cell = cells_[state].lock()) cell->Replace(value);
   }
   if (outputs_[result].returned) returned.push_back(value);
 }
 
-bool Replay::MayGive(size_t position, const Value& value, const std::set<const Value*>& fed) const {
+bool Replay::MayGive(size_t position, const values::Value& value, const std::set<const values::Value*>& fed) const {
   const ReplayInput& input = inputs_[position];
   if (!input.may_donate || input.kind == ReplayInput::Kind::kConstant) return false;
   return value.HasOneHolder() && (input.kind == ReplayInput::Kind::kFeed || !fed.contains(&value));
@@ -271,7 +273,7 @@ bool Replay::MayGive(size_t position, const Value& value, const std::set<const V
 Result<Replay::Values> Replay::RunHeld(std::span<const ReplayFeed> feeds) {
   PW_RETURN_IF_ERROR(CheckTake(all_results_));
   PW_ASSIGN_OR_RETURN(Values arguments, Gather(all_arguments_, feeds));
-  const std::set<const Value*> fed = Fed(all_arguments_, arguments);
+  const std::set<const values::Value*> fed = Fed(all_arguments_, arguments);
   std::vector<uint32_t> donated;
   for (size_t position = 0; position < arguments.size(); ++position) {
     if (MayGive(position, *arguments[position], fed)) donated.push_back(static_cast<uint32_t>(position));

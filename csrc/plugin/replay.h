@@ -20,30 +20,30 @@
 
 #include "csrc/base/status.h"
 #include "csrc/client/session.h"
-#include "csrc/plugin/buffer.h"
 #include "csrc/plugin/resident.h"
-#include "csrc/plugin/value.h"
+#include "csrc/values/buffer.h"
+#include "csrc/values/value.h"
 
 namespace pathways::plugin {
 
 // Where an argument of the program comes from.
 struct ReplayInput {
   enum class Kind { kState, kConstant, kFeed } kind = Kind::kState;
-  size_t index = 0;             // of a state or a feed
-  bool may_donate = false;      // if nobody else holds its value
-  std::shared_ptr<Value> like;  // what it was when it was recorded; a constant is this value
+  size_t index = 0;         // of a state or a feed
+  bool may_donate = false;  // if nobody else holds its value
+  values::ValuePtr like;    // what it was when it was recorded; a constant is this value
 };
 
 // Where a result of the program goes: into states, to the caller, or both.
 struct ReplayOutput {
   std::vector<size_t> states;
   bool returned = false;
-  std::shared_ptr<Value> like;  // what it was when it was recorded
+  values::ValuePtr like;  // what it was when it was recorded
 };
 
 // What a run is given: a value that exists, or the bytes of the whole tensor, dense and row-major, to upload.
 struct ReplayFeed {
-  std::shared_ptr<Value> value;
+  values::ValuePtr value;
   std::span<const std::byte> bytes;  // used when `value` is null
 };
 
@@ -59,7 +59,7 @@ class Replay {
   Replay& operator=(const Replay&) = delete;
 
   // State `index` lies in `cell` from now on.
-  Status Bind(size_t index, const std::shared_ptr<BufferCell>& cell);
+  Status Bind(size_t index, const std::shared_ptr<values::BufferCell>& cell);
   // FAILED_PRECONDITION: a state's value is of another type than the program reads there, or lies another way, so that
   // a run would be refused. A state that the last run left is as it has to be.
   Status CheckStates() const;
@@ -67,10 +67,10 @@ class Replay {
   // Submits a run and puts the new values into the states. Gives the values that are returned, by output.
   // FAILED_PRECONDITION, with nothing changed: a state's buffer, read or written, is gone, or an argument is of another
   // type, lies another way, or on other devices than when it was recorded.
-  Result<std::vector<std::shared_ptr<Value>>> Run(std::span<const ReplayFeed> feeds);
+  Result<std::vector<values::ValuePtr>> Run(std::span<const ReplayFeed> feeds);
 
  private:
-  using Values = std::vector<std::shared_ptr<Value>>;
+  using Values = std::vector<values::ValuePtr>;
   using Ports = std::vector<Port>;
 
   Replay() = default;
@@ -80,25 +80,26 @@ class Replay {
   Result<Values> RunHeld(std::span<const ReplayFeed> feeds);
   // Of the states that the results at `positions` are put into.
   Status CheckTake(std::span<const size_t> positions) const;
-  void Put(size_t result, const std::shared_ptr<Value>& value, Values& returned) const;
+  void Put(size_t result, const values::ValuePtr& value, Values& returned) const;
   // Whether a run may be given the argument's memory. `fed`: values that the caller passes.
-  bool MayGive(size_t position, const Value& value, const std::set<const Value*>& fed) const;
+  bool MayGive(size_t position, const values::Value& value, const std::set<const values::Value*>& fed) const;
   // The values of the arguments at `positions`, checked.
   Result<Values> Gather(std::span<const size_t> positions, std::span<const ReplayFeed> feeds) const;
-  Result<std::shared_ptr<Value>> Find(size_t position, std::span<const ReplayFeed> feeds) const;
-  Result<std::shared_ptr<Value>> Upload(size_t position, std::span<const std::byte> bytes) const;
+  Result<values::ValuePtr> Find(size_t position, std::span<const ReplayFeed> feeds) const;
+  Result<values::ValuePtr> Upload(size_t position, std::span<const std::byte> bytes) const;
   // Those of `values` that the caller passes; they may be state, too.
-  std::set<const Value*> Fed(std::span<const size_t> positions, const Values& values) const;
-  static Result<client::RunResult> Launch(const ClientState& client, const std::shared_ptr<client::Program>& program,
-                                          const Values& values, std::vector<uint32_t> donated);
+  std::set<const values::Value*> Fed(std::span<const size_t> positions, const Values& values) const;
+  static Result<client::RunResult> Launch(const values::ClientState& client,
+                                          const std::shared_ptr<client::Program>& program, const Values& values,
+                                          std::vector<uint32_t> donated);
 
-  std::shared_ptr<ClientState> client_;
+  std::shared_ptr<values::ClientState> client_;
   std::shared_ptr<client::Program> program_;
   std::vector<ReplayInput> inputs_;
   std::vector<ReplayOutput> outputs_;
   Ports input_ports_, output_ports_;
-  std::vector<uint32_t> device_ids_;              // of all that take part
-  std::vector<std::weak_ptr<BufferCell>> cells_;  // by state
+  std::vector<uint32_t> device_ids_;                      // of all that take part
+  std::vector<std::weak_ptr<values::BufferCell>> cells_;  // by state
   size_t feeds_ = 0;
   std::shared_ptr<Residents> residents_;
   std::vector<size_t> place_of_;         // by state, or Residents::kNowhere

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "csrc/plugin/client.h"
+#include "csrc/values/client.h"
 
 namespace pathways::plugin {
 namespace {
@@ -16,26 +16,28 @@ std::mutex& Lock() {
 
 }  // namespace
 
-Port Port::Of(const Value& value) { return {value.device(), value.array_type(), value.tiling(), value.device_list()}; }
+Port Port::Of(const values::Value& value) {
+  return {value.device(), value.array_type(), value.tiling(), value.device_list()};
+}
 
 bool Port::IsAs(const Port& other) const {
   return device == other.device && (type == other.type || type->type == other.type->type) && tiling == other.tiling &&
          (devices == other.devices || *devices == *other.devices);
 }
 
-Status Port::Check(const Value* value, size_t argument) const {
+Status Port::Check(const values::Value* value, size_t argument) const {
   if (value != nullptr && IsAs(Of(*value))) return OkStatus();
   return FailedPrecondition("argument " + std::to_string(argument) + " of a captured step must be " + ToString() +
                             (value == nullptr ? ", but its buffer is gone" : ", got " + Of(*value).ToString()));
 }
 
-std::shared_ptr<Value> Port::NewValue(const std::shared_ptr<ClientState>& client) const {
-  return std::make_shared<Value>(client, device, type, tiling, devices);
+values::ValuePtr Port::NewValue(const std::shared_ptr<values::ClientState>& client) const {
+  return std::make_shared<values::Value>(client, device, type, tiling, devices);
 }
 
-std::shared_ptr<Value> Port::NewValue(const std::shared_ptr<ClientState>& client,
-                                      Result<std::shared_ptr<client::LogicalBuffer>> buffer) const {
-  std::shared_ptr<Value> value = NewValue(client);
+values::ValuePtr Port::NewValue(const std::shared_ptr<values::ClientState>& client,
+                                Result<std::shared_ptr<client::LogicalBuffer>> buffer) const {
+  values::ValuePtr value = NewValue(client);
   value->Resolve(buffer.ok() ? Result<client::Shard>(client::Shard{*std::move(buffer), 0})
                              : Result<client::Shard>(buffer.status()));
   return value;
@@ -53,7 +55,7 @@ Status LeftCluster(const client::Program& program) {
                             "', which this process has left; capture it anew");
 }
 
-Residents::Residents(std::shared_ptr<ClientState> client, std::shared_ptr<client::Program> program,
+Residents::Residents(std::shared_ptr<values::ClientState> client, std::shared_ptr<client::Program> program,
                      std::vector<Place> places)
     : client_(std::move(client)), program_(std::move(program)) {
   argument_places_.assign(program_->spec().inputs.size(), wire::kNoPlace);
@@ -76,11 +78,11 @@ void Residents::MarkLocked(size_t place) {
   changed_.push_back(place);
 }
 
-void Residents::Bind(size_t place, const std::shared_ptr<BufferCell>& cell) {
+void Residents::Bind(size_t place, const std::shared_ptr<values::BufferCell>& cell) {
   std::lock_guard lock(Lock());
   Slot& slot = slots_[place];
   CheckOutLocked(slot, place);
-  if (const std::shared_ptr<BufferCell> old = slot.cell.lock()) old->Leave(this);
+  if (const std::shared_ptr<values::BufferCell> old = slot.cell.lock()) old->Leave(this);
   slot.cell = cell;
   MarkLocked(place);
 }
@@ -95,7 +97,7 @@ void Residents::CheckOutLocked(Slot& slot, size_t place) {
   const Port& port = slot.of.port;
   auto buffer = std::make_shared<client::LogicalBuffer>(program_->session(), slot.buffer, *port.devices,
                                                         port.shard_type(), done_);
-  if (const std::shared_ptr<BufferCell> cell = slot.cell.lock()) {
+  if (const std::shared_ptr<values::BufferCell> cell = slot.cell.lock()) {
     cell->Settle(this, port.NewValue(client_, std::move(buffer)));
   }
   MarkLocked(place);
@@ -119,7 +121,7 @@ void Residents::Release() {
 void Residents::ReleaseLocked() {
   for (size_t place = 0; place < slots_.size(); ++place) {
     CheckOutLocked(slots_[place], place);
-    if (const std::shared_ptr<BufferCell> cell = slots_[place].cell.lock()) cell->Leave(this);
+    if (const std::shared_ptr<values::BufferCell> cell = slots_[place].cell.lock()) cell->Leave(this);
     MarkLocked(place);
   }
   last_run_ = 0;
@@ -134,31 +136,31 @@ void Residents::FailLocked(const Status& status) {
   ReleaseLocked();
   for (Slot& slot : slots_) {
     if (slot.of.result == kNowhere) continue;
-    if (const std::shared_ptr<BufferCell> cell = slot.cell.lock()) {
+    if (const std::shared_ptr<values::BufferCell> cell = slot.cell.lock()) {
       cell->Overwrite(slot.of.port.NewValue(client_, status));
     }
   }
 }
 
-std::shared_ptr<Value> Residents::ValueLocked(size_t place) {
+values::ValuePtr Residents::ValueLocked(size_t place) {
   if (slots_[place].of.constant != nullptr) return slots_[place].of.constant;
-  const std::shared_ptr<BufferCell> cell = slots_[place].cell.lock();
+  const std::shared_ptr<values::BufferCell> cell = slots_[place].cell.lock();
   if (cell == nullptr) return nullptr;
-  BufferCell::View view = cell->Look();
+  values::BufferCell::View view = cell->Look();
   if (view.value == nullptr && view.home != nullptr) {  // resident elsewhere, e.g. where another step has put it
-    view.home->CheckOutLocked(view.home->slots_[view.place], view.place);
+    view.home->CellLeft(view.place);
     view = cell->Look();
   }
   return std::move(view.value);
 }
 
 Result<Residents::Submitted> Residents::Run(std::vector<client::InPlaceArguments::Argument> arguments,
-                                            std::vector<uint32_t> donated, const std::set<const Value*>& fed) {
+                                            std::vector<uint32_t> donated, const std::set<const values::Value*>& fed) {
   // What lies in the places is of the cluster that the program was made for, whatever the client is attached to now.
   client::Session& session = *program_->session();
   if (&session != client_->session().get()) return LeftCluster(*program_);
   session.runs().AwaitWindow();
-  std::vector<std::shared_ptr<Value>> before;  // by change; destroyed after the lock is let go
+  std::vector<values::ValuePtr> before;  // by change; destroyed after the lock is let go
   std::lock_guard lock(Lock());
   if (last_run_ != 0) {
     const std::optional<Status> outcome = done_->TryGet();
@@ -178,8 +180,8 @@ Result<Residents::Submitted> Residents::Run(std::vector<client::InPlaceArguments
     client::InPlaceArguments::Change change;
     change.place = static_cast<uint32_t>(place);
     change.written = slots_[place].of.result != kNowhere;
-    if (change.written) PW_RETURN_IF_ERROR(CheckTakes(slots_[place].cell.lock()));
-    std::shared_ptr<Value>& value = before.emplace_back();
+    if (change.written) PW_RETURN_IF_ERROR(values::CheckTakes(slots_[place].cell.lock()));
+    values::ValuePtr& value = before.emplace_back();
     const size_t argument = slots_[place].of.argument;
     if (argument != kNowhere) {
       value = ValueLocked(place);
@@ -212,9 +214,9 @@ Result<Residents::Submitted> Residents::Run(std::vector<client::InPlaceArguments
   return Submitted{OkStatus(), std::move(result->outputs)};
 }
 
-void Residents::SettleLocked(size_t place, uint64_t buffer, const Value* before) {
+void Residents::SettleLocked(size_t place, uint64_t buffer, const values::Value* before) {
   Slot& slot = slots_[place];
-  const std::shared_ptr<BufferCell> cell = slot.cell.lock();
+  const std::shared_ptr<values::BufferCell> cell = slot.cell.lock();
   if (slot.of.result == kNowhere) {
     const bool here =
         slot.of.constant != nullptr || (cell != nullptr && cell->Watch(shared_from_this(), place, before));

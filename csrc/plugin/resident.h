@@ -24,32 +24,32 @@
 
 #include "csrc/base/status.h"
 #include "csrc/client/session.h"
-#include "csrc/plugin/buffer.h"
-#include "csrc/plugin/value.h"
+#include "csrc/values/buffer.h"
+#include "csrc/values/value.h"
 
 namespace pathways::plugin {
 
 // What an argument or a result of a captured step is like: one tensor, and how it lies on a slice.
 struct Port {
-  static Port Of(const Value& value);
+  static Port Of(const values::Value& value);
 
   // Whether both are of one type, and lie in the same way on the same devices.
   bool IsAs(const Port& other) const;
   // OK when `value` is such a one. Else FAILED_PRECONDITION. `value`: null when the buffer of the argument is gone.
-  Status Check(const Value* value, size_t argument) const;
+  Status Check(const values::Value* value, size_t argument) const;
   TensorType shard_type() const { return tiling == nullptr ? type->type : tiling->ShardType(type->type); }
   // A new one, pending.
-  std::shared_ptr<Value> NewValue(const std::shared_ptr<ClientState>& client) const;
+  values::ValuePtr NewValue(const std::shared_ptr<values::ClientState>& client) const;
   // A new one: a logical buffer, or why there is none.
-  std::shared_ptr<Value> NewValue(const std::shared_ptr<ClientState>& client,
-                                  Result<std::shared_ptr<client::LogicalBuffer>> buffer) const;
+  values::ValuePtr NewValue(const std::shared_ptr<values::ClientState>& client,
+                            Result<std::shared_ptr<client::LogicalBuffer>> buffer) const;
   // "f32[8,4]{2,1 of 2} on PathwaysDevice(id=0)"
   std::string ToString() const;
 
   PJRT_Device* device = nullptr;
-  ArrayTypePtr type;      // of the whole tensor
-  TilingPtr tiling;       // null for one device
-  DeviceListPtr devices;  // the cluster's numbers, by shard
+  values::ArrayTypePtr type;      // of the whole tensor
+  TilingPtr tiling;               // null for one device
+  values::DeviceListPtr devices;  // the cluster's numbers, by shard
 };
 
 // Why a program cannot run any more once its client is attached to another cluster.
@@ -57,22 +57,23 @@ Status LeftCluster(const client::Program& program);
 // Whether a run can be given all of this: a shard of a buffer whose other shards live on elsewhere cannot go alone.
 inline bool IsWhole(const client::ProgramArgument& argument) { return argument.buffer != nullptr; }
 
-class Residents : public std::enable_shared_from_this<Residents> {
+class Residents final : public values::CellHome, public std::enable_shared_from_this<Residents> {
  public:
   static constexpr size_t kNowhere = SIZE_MAX;
 
   struct Place {
     Port port;
-    size_t argument = kNowhere;         // the program's argument that is read here
-    size_t result = kNowhere;           // the program's result that is put here
-    bool may_donate = false;            // the argument, if nobody else holds its value
-    std::shared_ptr<Value> constant{};  // a value that no cell holds
+    size_t argument = kNowhere;   // the program's argument that is read here
+    size_t result = kNowhere;     // the program's result that is put here
+    bool may_donate = false;      // the argument, if nobody else holds its value
+    values::ValuePtr constant{};  // a value that no cell holds
   };
 
-  Residents(std::shared_ptr<ClientState> client, std::shared_ptr<client::Program> program, std::vector<Place> places);
+  Residents(std::shared_ptr<values::ClientState> client, std::shared_ptr<client::Program> program,
+            std::vector<Place> places);
 
   // The value of `place` lies in `cell` from now on.
-  void Bind(size_t place, const std::shared_ptr<BufferCell>& cell);
+  void Bind(size_t place, const std::shared_ptr<values::BufferCell>& cell);
 
   struct Submitted {
     Status status;                                                // else no result has a value
@@ -82,7 +83,7 @@ class Residents : public std::enable_shared_from_this<Residents> {
   // if they are state, too. FAILED_PRECONDITION, with nothing changed: a cell is empty, or one of an argument holds
   // another kind of value.
   Result<Submitted> Run(std::vector<client::InPlaceArguments::Argument> arguments, std::vector<uint32_t> donated,
-                        const std::set<const Value*>& fed);
+                        const std::set<const values::Value*>& fed);
 
   // Gives every cell its value. Afterwards nothing is resident here.
   void Release();
@@ -90,18 +91,15 @@ class Residents : public std::enable_shared_from_this<Residents> {
   // The same, with an error for a value in all places that results go to.
   void Fail(const Status& status);
 
-  // --- for cells
-  // Gives the cell of a place its value.
-  void CheckOut(size_t place);
-  // A cell that is resident or watched here has got another value, or is gone.
-  void CellChanged(size_t place);
-  // The same, from a call of other residents, under the lock.
-  void CellLeft(size_t place);
+  // CellHome:
+  void CheckOut(size_t place) override;
+  void CellChanged(size_t place) override;
+  void CellLeft(size_t place) override;
 
  private:
   struct Slot {
     Place of;
-    std::weak_ptr<BufferCell> cell;
+    std::weak_ptr<values::BufferCell> cell;
     uint64_t buffer = 0;   // what lies there when `owned`
     bool owned = false;    // no handle of it exists
     bool changed = false;  // listed in changed_
@@ -112,10 +110,10 @@ class Residents : public std::enable_shared_from_this<Residents> {
   void ReleaseLocked();
   void FailLocked(const Status& status);
   // The value of a place; null if its cell has none.
-  std::shared_ptr<Value> ValueLocked(size_t place);
-  void SettleLocked(size_t place, uint64_t buffer, const Value* before);
+  values::ValuePtr ValueLocked(size_t place);
+  void SettleLocked(size_t place, uint64_t buffer, const values::Value* before);
 
-  const std::shared_ptr<ClientState> client_;
+  const std::shared_ptr<values::ClientState> client_;
   const std::shared_ptr<client::Program> program_;
   std::vector<uint32_t> argument_places_, result_places_, other_results_;
   // Guarded by the lock of all residents:

@@ -51,7 +51,8 @@ CPP_ROOMS = {
     "controller": 7,
     "client": 7,  # these three never include each other
     "sim": 7.5,  # hosts of a controller, in its own process
-    "plugin": 8,
+    "values": 8,
+    "plugin": 8.75,
     "bindings": 9,
     "torch_kernels": 9,  # includes none of these
     "testing": 10,

@@ -1,7 +1,7 @@
 // How an array lies in the caller's memory, and copying between such layouts and the dense row-major one that the
 // cluster carries. Threads: pure functions.
-#ifndef PTPATHWAYS_PLUGIN_HOST_LAYOUT_H_
-#define PTPATHWAYS_PLUGIN_HOST_LAYOUT_H_
+#ifndef PTPATHWAYS_VALUES_HOST_LAYOUT_H_
+#define PTPATHWAYS_VALUES_HOST_LAYOUT_H_
 
 #include <cstdint>
 #include <span>
@@ -11,7 +11,7 @@
 #include "csrc/base/tensor_type.h"
 #include "csrc_generated/pjrt_abi.h"
 
-namespace pathways::plugin {
+namespace pathways::values {
 
 // Bytes from one element to the next along each dimension.
 using ByteStrides = std::vector<int64_t>;
@@ -34,6 +34,6 @@ Result<TensorType> TypeFromC(PJRT_Buffer_Type type, const int64_t* dims, size_t 
 void CopyElements(const TensorType& type, const void* from, std::span<const int64_t> from_strides, void* to,
                   std::span<const int64_t> to_strides);
 
-}  // namespace pathways::plugin
+}  // namespace pathways::values
 
-#endif  // PTPATHWAYS_PLUGIN_HOST_LAYOUT_H_
+#endif  // PTPATHWAYS_VALUES_HOST_LAYOUT_H_

@@ -1,4 +1,4 @@
-#include "csrc/plugin/sequencer.h"
+#include "csrc/values/sequencer.h"
 
 #include <future>
 #include <mutex>
@@ -7,7 +7,7 @@
 #include "csrc/base/event.h"
 #include "csrc/testing/test.h"
 
-namespace pathways::plugin {
+namespace pathways::values {
 namespace {
 
 using std::chrono::seconds;
@@ -159,4 +159,4 @@ TEST(ManyThreadsKeepEachDevicesOrder) {
 }
 
 }  // namespace
-}  // namespace pathways::plugin
+}  // namespace pathways::values

@@ -2,8 +2,8 @@
 //
 // Ownership: owns names and values; the C array stays valid and in place as long as the list lives unmoved.
 // Threads:   fill it once, read it from anywhere.
-#ifndef PTPATHWAYS_PLUGIN_NAMED_VALUE_H_
-#define PTPATHWAYS_PLUGIN_NAMED_VALUE_H_
+#ifndef PTPATHWAYS_VALUES_NAMED_VALUE_H_
+#define PTPATHWAYS_VALUES_NAMED_VALUE_H_
 
 #include <cstdint>
 #include <deque>
@@ -13,7 +13,7 @@
 
 #include "csrc_generated/pjrt_abi.h"
 
-namespace pathways::plugin {
+namespace pathways::values {
 
 class NamedValueList {
  public:
@@ -55,6 +55,6 @@ class NamedValueList {
   std::vector<PJRT_NamedValue> values_;
 };
 
-}  // namespace pathways::plugin
+}  // namespace pathways::values
 
-#endif  // PTPATHWAYS_PLUGIN_NAMED_VALUE_H_
+#endif  // PTPATHWAYS_VALUES_NAMED_VALUE_H_

@@ -1,6 +1,6 @@
-#include "csrc/plugin/fetch_clock.h"
+#include "csrc/values/fetch_clock.h"
 
-namespace pathways::plugin {
+namespace pathways::values {
 namespace {
 
 thread_local bool fetches_are_waits = true;
@@ -26,4 +26,4 @@ void FetchClock::End(client::Waiting& waiting) {
   waiting.Account(std::chrono::steady_clock::now() - begin);
 }
 
-}  // namespace pathways::plugin
+}  // namespace pathways::values

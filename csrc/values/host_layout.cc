@@ -1,10 +1,10 @@
-#include "csrc/plugin/host_layout.h"
+#include "csrc/values/host_layout.h"
 
 #include <algorithm>
 #include <cstring>
 #include <string>
 
-namespace pathways::plugin {
+namespace pathways::values {
 namespace {
 
 // Copies a row of `count` elements of a fixed size.
@@ -138,4 +138,4 @@ void CopyElements(const TensorType& type, const void* from, std::span<const int6
   }
 }
 
-}  // namespace pathways::plugin
+}  // namespace pathways::values

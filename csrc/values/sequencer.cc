@@ -1,12 +1,12 @@
-#include "csrc/plugin/sequencer.h"
+#include "csrc/values/sequencer.h"
 
 #include <algorithm>
 #include <optional>
 #include <utility>
 
-#include "csrc/plugin/event.h"
+#include "csrc/values/callback_pool.h"
 
-namespace pathways::plugin {
+namespace pathways::values {
 namespace {
 
 std::string ListOf(const std::vector<uint32_t>& devices) {
@@ -173,4 +173,4 @@ std::function<void()> Sequencer::TakeExpired(Clock::time_point now) {
   return nullptr;
 }
 
-}  // namespace pathways::plugin
+}  // namespace pathways::values

@@ -1,9 +1,9 @@
-#include "csrc/plugin/device_table.h"
+#include "csrc/values/device_table.h"
 
 #include "csrc/client/test_support.h"
 #include "csrc/testing/test.h"
 
-namespace pathways::plugin {
+namespace pathways::values {
 namespace {
 
 TEST(DevicesAreFoundByIdAndByMemory) {
@@ -35,4 +35,4 @@ TEST(DevicesAreBoundToThoseOfHostsThatAreAlive) {
 }
 
 }  // namespace
-}  // namespace pathways::plugin
+}  // namespace pathways::values

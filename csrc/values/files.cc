@@ -1,12 +1,12 @@
-#include "csrc/plugin/files.h"
+#include "csrc/values/files.h"
 
 #include <set>
 #include <string>
 #include <utility>
 
-#include "csrc/plugin/client.h"
+#include "csrc/values/client.h"
 
-namespace pathways::plugin {
+namespace pathways::values {
 namespace {
 
 // A value of one shard may be any one of its buffer's.
@@ -48,7 +48,7 @@ client::FileOperation SaveValues(wire::Save save, std::vector<SavedValue> values
   return operation;
 }
 
-Result<std::shared_ptr<Value>> AnnounceValue(const Value& like) {
+Result<ValuePtr> AnnounceValue(const Value& like) {
   const std::shared_ptr<ClientState>& client = like.client();
   PW_ASSIGN_OR_RETURN(std::shared_ptr<client::LogicalBuffer> buffer,
                       client->session()->buffers().Announce(like.devices(), like.shard_type()));
@@ -63,4 +63,4 @@ Result<wire::LoadedShard> LoadOf(const Value& value, uint32_t shard, std::vector
   return wire::LoadedShard{id, id + announced.index, value.shard_type(), std::move(boxes)};
 }
 
-}  // namespace pathways::plugin
+}  // namespace pathways::values

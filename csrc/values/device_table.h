@@ -2,8 +2,8 @@
 //
 // Ownership: owned by its ClientState, which every device knows; callers borrow the devices.
 // Threads:   filled before the client is shared and constant afterwards, except for bindings (device.h). Locks: none.
-#ifndef PTPATHWAYS_PLUGIN_DEVICE_TABLE_H_
-#define PTPATHWAYS_PLUGIN_DEVICE_TABLE_H_
+#ifndef PTPATHWAYS_VALUES_DEVICE_TABLE_H_
+#define PTPATHWAYS_VALUES_DEVICE_TABLE_H_
 
 #include <cstdint>
 #include <memory>
@@ -12,9 +12,9 @@
 
 #include "csrc/base/status.h"
 #include "csrc/client/session.h"
-#include "csrc/plugin/device.h"
+#include "csrc/values/device.h"
 
-namespace pathways::plugin {
+namespace pathways::values {
 
 class DeviceTable {
  public:
@@ -46,6 +46,6 @@ class DeviceTable {
   std::vector<PJRT_DeviceDescription*> descriptions_;
 };
 
-}  // namespace pathways::plugin
+}  // namespace pathways::values
 
-#endif  // PTPATHWAYS_PLUGIN_DEVICE_TABLE_H_
+#endif  // PTPATHWAYS_VALUES_DEVICE_TABLE_H_

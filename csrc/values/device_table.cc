@@ -1,11 +1,11 @@
-#include "csrc/plugin/device_table.h"
+#include "csrc/values/device_table.h"
 
 #include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
-namespace pathways::plugin {
+namespace pathways::values {
 
 void DeviceTable::Add(std::unique_ptr<PJRT_Device> device) {
   all_.push_back(device.get());
@@ -92,4 +92,4 @@ Status DeviceTable::CheckSame(const client::Session& session) const {
   return OkStatus();
 }
 
-}  // namespace pathways::plugin
+}  // namespace pathways::values

@@ -1,11 +1,11 @@
-#include "csrc/plugin/host_layout.h"
+#include "csrc/values/host_layout.h"
 
 #include <cstdint>
 #include <numeric>
 
 #include "csrc/testing/test.h"
 
-namespace pathways::plugin {
+namespace pathways::values {
 namespace {
 
 PJRT_Buffer_MemoryLayout Permuted(const std::vector<int64_t>& minor_to_major) {
@@ -95,4 +95,4 @@ TEST(TypesThatAreNotCarriedAreRefusedByNumber) {
 }
 
 }  // namespace
-}  // namespace pathways::plugin
+}  // namespace pathways::values

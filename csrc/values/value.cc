@@ -1,20 +1,20 @@
-#include "csrc/plugin/value.h"
+#include "csrc/values/value.h"
 
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
 
-#include "csrc/plugin/client.h"
+#include "csrc/values/client.h"
 
-namespace pathways::plugin {
+namespace pathways::values {
 namespace {
 
 struct Registry {
   std::mutex mutex;
   // Guarded by mutex:
   std::unordered_map<uint64_t, std::weak_ptr<Value>> published;
-  std::unordered_multimap<uint64_t, std::shared_ptr<Value>> claimed;
+  std::unordered_multimap<uint64_t, ValuePtr> claimed;
 };
 
 Registry& TheRegistry() {
@@ -112,7 +112,7 @@ uint64_t Value::token() {
   return token_.compare_exchange_strong(token, fresh) ? fresh : token;
 }
 
-uint64_t PublishToken(const std::shared_ptr<Value>& value) {
+uint64_t PublishToken(const ValuePtr& value) {
   const uint64_t token = value->token();
   Registry& registry = TheRegistry();
   std::lock_guard lock(registry.mutex);
@@ -120,14 +120,14 @@ uint64_t PublishToken(const std::shared_ptr<Value>& value) {
   return token;
 }
 
-std::shared_ptr<Value> FindToken(uint64_t token) {
+ValuePtr FindToken(uint64_t token) {
   Registry& registry = TheRegistry();
   std::lock_guard lock(registry.mutex);
   auto it = registry.published.find(token);
   return it == registry.published.end() ? nullptr : it->second.lock();
 }
 
-void ClaimToken(const std::shared_ptr<Value>& value) {
+void ClaimToken(const ValuePtr& value) {
   const uint64_t token = PublishToken(value);
   value->AddHolder();
   Registry& registry = TheRegistry();
@@ -135,14 +135,14 @@ void ClaimToken(const std::shared_ptr<Value>& value) {
   registry.claimed.emplace(token, value);
 }
 
-std::shared_ptr<Value> ReleaseClaim(uint64_t token) {
+ValuePtr ReleaseClaim(uint64_t token) {
   Registry& registry = TheRegistry();
   std::lock_guard lock(registry.mutex);
   auto it = registry.claimed.find(token);
   if (it == registry.claimed.end()) return nullptr;
-  std::shared_ptr<Value> value = std::move(it->second);
+  ValuePtr value = std::move(it->second);
   registry.claimed.erase(it);
   return value;
 }
 
-}  // namespace pathways::plugin
+}  // namespace pathways::values

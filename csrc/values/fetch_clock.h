@@ -5,8 +5,8 @@
 //
 // Ownership: owned by its ClientState. Threads: every method may be called from any thread.
 // Locks:     mutex_ is a leaf: the session is called without it.
-#ifndef PTPATHWAYS_PLUGIN_FETCH_CLOCK_H_
-#define PTPATHWAYS_PLUGIN_FETCH_CLOCK_H_
+#ifndef PTPATHWAYS_VALUES_FETCH_CLOCK_H_
+#define PTPATHWAYS_VALUES_FETCH_CLOCK_H_
 
 #include <chrono>
 #include <mutex>
@@ -14,7 +14,7 @@
 #include "csrc/base/thread_annotations.h"
 #include "csrc/client/session.h"
 
-namespace pathways::plugin {
+namespace pathways::values {
 
 class FetchClock {
  public:
@@ -33,6 +33,6 @@ class FetchClock {
   std::chrono::steady_clock::time_point first_ PW_GUARDED_BY(mutex_);  // of those under way
 };
 
-}  // namespace pathways::plugin
+}  // namespace pathways::values
 
-#endif  // PTPATHWAYS_PLUGIN_FETCH_CLOCK_H_
+#endif  // PTPATHWAYS_VALUES_FETCH_CLOCK_H_

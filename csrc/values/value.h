@@ -11,8 +11,8 @@
 //
 // Ownership: shared by PJRT buffers, held work and the registry. A value keeps its ClientState alive.
 // Threads:   every method may be called from any thread. Resolve is called once.
-#ifndef PTPATHWAYS_PLUGIN_VALUE_H_
-#define PTPATHWAYS_PLUGIN_VALUE_H_
+#ifndef PTPATHWAYS_VALUES_VALUE_H_
+#define PTPATHWAYS_VALUES_VALUE_H_
 
 #include <atomic>
 #include <cstdint>
@@ -27,9 +27,9 @@
 #include "csrc/base/tensor_type.h"
 #include "csrc/base/tiling.h"
 #include "csrc/client/session.h"
-#include "csrc/plugin/device.h"
+#include "csrc/values/device.h"
 
-namespace pathways::plugin {
+namespace pathways::values {
 
 class ClientState;
 
@@ -41,6 +41,9 @@ struct ArrayType {
 };
 using ArrayTypePtr = std::shared_ptr<const ArrayType>;
 using DeviceListPtr = std::shared_ptr<const std::vector<uint32_t>>;
+
+class Value;
+using ValuePtr = std::shared_ptr<Value>;
 
 class Value {
  public:
@@ -111,13 +114,13 @@ class Value {
 
 // Token -> value. FindToken sees every value whose token() was asked for; ClaimToken and ReleaseClaim keep a value
 // alive on behalf of Python until something adopts it.
-std::shared_ptr<Value> FindToken(uint64_t token);
-void ClaimToken(const std::shared_ptr<Value>& value);
+ValuePtr FindToken(uint64_t token);
+void ClaimToken(const ValuePtr& value);
 // The value, whose hold (AddHolder) passes to the caller; null when there is no such claim.
-std::shared_ptr<Value> ReleaseClaim(uint64_t token);
+ValuePtr ReleaseClaim(uint64_t token);
 // Registers value under its token. Called by whoever hands the token out.
-uint64_t PublishToken(const std::shared_ptr<Value>& value);
+uint64_t PublishToken(const ValuePtr& value);
 
-}  // namespace pathways::plugin
+}  // namespace pathways::values
 
-#endif  // PTPATHWAYS_PLUGIN_VALUE_H_
+#endif  // PTPATHWAYS_VALUES_VALUE_H_

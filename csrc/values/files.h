@@ -4,8 +4,8 @@
 // loaded becomes new values, which whoever asked puts into buffers (BufferCell::Replace) once they are there.
 //
 // Ownership: shares the values. Threads: any.
-#ifndef PTPATHWAYS_PLUGIN_FILES_H_
-#define PTPATHWAYS_PLUGIN_FILES_H_
+#ifndef PTPATHWAYS_VALUES_FILES_H_
+#define PTPATHWAYS_VALUES_FILES_H_
 
 #include <cstdint>
 #include <memory>
@@ -13,12 +13,12 @@
 
 #include "csrc/base/status.h"
 #include "csrc/client/session.h"
-#include "csrc/plugin/value.h"
+#include "csrc/values/value.h"
 
-namespace pathways::plugin {
+namespace pathways::values {
 
 struct SavedValue {
-  std::shared_ptr<Value> value;
+  ValuePtr value;
   uint32_t shard = 0;  // of the value
   std::vector<wire::FileBox> boxes;
 };
@@ -27,12 +27,12 @@ struct SavedValue {
 client::FileOperation SaveValues(wire::Save save, std::vector<SavedValue> values);
 
 // A value of the type of `like`, which lies as that does, whose bytes a LOAD brings.
-Result<std::shared_ptr<Value>> AnnounceValue(const Value& like);
+Result<ValuePtr> AnnounceValue(const Value& like);
 
 // What a LOAD says of a shard of an announced value. FAILED_PRECONDITION for other values, INVALID_ARGUMENT when it has
 // no such shard.
 Result<wire::LoadedShard> LoadOf(const Value& value, uint32_t shard, std::vector<wire::FileBox> boxes);
 
-}  // namespace pathways::plugin
+}  // namespace pathways::values
 
-#endif  // PTPATHWAYS_PLUGIN_FILES_H_
+#endif  // PTPATHWAYS_VALUES_FILES_H_

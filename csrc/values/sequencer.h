@@ -9,8 +9,8 @@
 // Threads:   Submit and Join from any thread. One thread at a time releases held work, outside the lock; a thread of
 //            the callback pool watches deadlines while a gang is incomplete.
 // Locks:     mutex_, never held while work runs.
-#ifndef PTPATHWAYS_PLUGIN_SEQUENCER_H_
-#define PTPATHWAYS_PLUGIN_SEQUENCER_H_
+#ifndef PTPATHWAYS_VALUES_SEQUENCER_H_
+#define PTPATHWAYS_VALUES_SEQUENCER_H_
 
 #include <atomic>
 #include <chrono>
@@ -27,7 +27,7 @@
 
 #include "csrc/base/status.h"
 
-namespace pathways::plugin {
+namespace pathways::values {
 
 // One device's part in a gang.
 struct GangCall {
@@ -80,6 +80,6 @@ class Sequencer : public std::enable_shared_from_this<Sequencer> {
   size_t calls_ = 0;  // gang calls in queues_
 };
 
-}  // namespace pathways::plugin
+}  // namespace pathways::values
 
-#endif  // PTPATHWAYS_PLUGIN_SEQUENCER_H_
+#endif  // PTPATHWAYS_VALUES_SEQUENCER_H_
