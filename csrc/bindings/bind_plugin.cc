@@ -8,10 +8,9 @@
 #include "csrc/bindings/cells.h"
 #include "csrc/bindings/tilings.h"
 #include "csrc/bindings/values.h"
+#include "csrc/compiled/installed.h"
 #include "csrc/plugin/adopt.h"
-#include "csrc/plugin/compiles.h"
 #include "csrc/plugin/error.h"
-#include "csrc/plugin/source.h"
 #include "csrc/values/buffer.h"
 #include "csrc/values/client.h"
 #include "csrc/values/fetch_clock.h"
@@ -117,23 +116,23 @@ void BindPlugin(py::module_& module) {
       "set_source_locator",
       [](const py::object& locator) {
         if (locator.is_none()) {
-          plugin::SetSourceLocator(nullptr);
+          compiled::SetSourceLocator(nullptr);
           return;
         }
         // Leaked: a compile may hold it while another thread replaces it.
         PyObject* raw = py::object(locator).release().ptr();
-        plugin::SetSourceLocator([raw] { return Locate(raw); });
+        compiled::SetSourceLocator([raw] { return Locate(raw); });
       },
       py::arg("locator"));
   module.def(
       "set_compile_listener",
       [](const py::object& listener) {
         if (listener.is_none()) {
-          plugin::SetCompileListener(nullptr);
+          compiled::SetCompileListener(nullptr);
           return;
         }
         PyObject* raw = py::object(listener).release().ptr();  // leaked, as above
-        plugin::SetCompileListener([raw](const hlo::HloSummary& summary, const std::string& source, size_t numbers) {
+        compiled::SetCompileListener([raw](const hlo::HloSummary& summary, const std::string& source, size_t numbers) {
           TellOfCompile(raw, summary, source, numbers);
         });
       },

@@ -9,7 +9,7 @@
 #include <memory>
 #include <utility>
 
-#include "csrc/plugin/compiler.h"
+#include "csrc/compiled/compiler.h"
 #include "csrc/values/client.h"
 #include "csrc_generated/pjrt_abi.h"
 
@@ -28,11 +28,11 @@ struct PJRT_TopologyDescription {
 struct PJRT_Client {
   explicit PJRT_Client(std::shared_ptr<pathways::values::ClientState> of)
       : state(std::move(of)),
-        compiler(std::make_shared<pathways::plugin::Compiler>(state)),
+        compiler(std::make_shared<pathways::compiled::Compiler>(state)),
         topology{nullptr, state.get()} {}
 
   const std::shared_ptr<pathways::values::ClientState> state;
-  const std::shared_ptr<pathways::plugin::Compiler> compiler;
+  const std::shared_ptr<pathways::compiled::Compiler> compiler;
   PJRT_TopologyDescription topology;
 };
 

@@ -1,13 +1,14 @@
-// Programs: what can be asked of them. Compiling is in compile.cc, executing in execute.cc.
+// Programs: making them, and what can be asked of them. Executing is in execute.cc.
 #include "csrc/plugin/executable.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "csrc/base/proto.h"
-#include "csrc/plugin/buffer.h"
+#include "csrc/compiled/installed.h"
+#include "csrc/plugin/client.h"
 #include "csrc/plugin/entry.h"
 
 struct PJRT_SerializedExecutable {
@@ -46,14 +47,15 @@ constexpr char kSerializedMark[] = "ptpathways program 1";
 Status Client_Compile(PJRT_Client_Compile_Args* args) {
   PW_RETURN_IF_ERROR(CheckProgram(args->program));
   PW_ASSIGN_OR_RETURN(
-      std::shared_ptr<Program> program,
+      std::shared_ptr<compiled::Program> program,
       args->client->compiler->Compile(
           {args->program->code, args->program->code_size}, {args->program->format, args->program->format_size},
           args->compile_options == nullptr ? std::string_view()
                                            : std::string_view(args->compile_options, args->compile_options_size)));
   if (program->is_new) {
-    NoteCompile({args->program->code, args->program->code_size}, {args->program->format, args->program->format_size},
-                program->spec.source, program->numbers.numbers().size() + program->length.numbers().size());
+    compiled::NoteCompile({args->program->code, args->program->code_size},
+                          {args->program->format, args->program->format_size}, program->spec.source,
+                          program->numbers.numbers().size() + program->length.numbers().size());
   }
   args->executable = new PJRT_LoadedExecutable{std::move(program)};
   return OkStatus();
@@ -79,13 +81,14 @@ Status Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args* ar
       args->overridden_serialized_compile_options != nullptr) {
     options = {args->overridden_serialized_compile_options, args->overridden_serialized_compile_options_size};
   }
-  PW_ASSIGN_OR_RETURN(std::shared_ptr<Program> program, args->client->compiler->Compile(module, format, options));
+  PW_ASSIGN_OR_RETURN(std::shared_ptr<compiled::Program> program,
+                      args->client->compiler->Compile(module, format, options));
   args->loaded_executable = new PJRT_LoadedExecutable{std::move(program)};
   return OkStatus();
 }
 
 Status Executable_Serialize(PJRT_Executable_Serialize_Args* args) {
-  const Program& program = *args->executable->program;
+  const compiled::Program& program = *args->executable->program;
   ProtoWriter proto;
   proto.Bytes(1, program.spec.format);
   proto.Bytes(2, program.CallersModule());
@@ -130,7 +133,7 @@ Status Executable_SizeOfGeneratedCodeInBytes(PJRT_Executable_SizeOfGeneratedCode
 }
 
 Status Executable_GetCostAnalysis(PJRT_Executable_GetCostAnalysis_Args* args) {
-  const Program& program = *args->executable->program;
+  const compiled::Program& program = *args->executable->program;
   std::unique_lock lock(program.mutex);
   if (program.costs == nullptr) {
     lock.unlock();
@@ -161,7 +164,7 @@ Status Executable_OutputMemoryKinds(PJRT_Executable_OutputMemoryKinds_Args* args
 }
 
 Status Executable_ParameterMemoryKinds(PJRT_Executable_ParameterMemoryKinds_Args* args) {
-  const Program& program = *args->executable->program;
+  const compiled::Program& program = *args->executable->program;
   if (!program.parameters) return Unimplemented("the parameters of an MLIR program are not known to the client");
   args->num_parameters = program.parameters->size();
   args->memory_kinds = program.parameter_memory_kinds.data();
@@ -191,14 +194,14 @@ Status Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args* args) 
 }
 
 Status Executable_OutputElementTypes(PJRT_Executable_OutputElementTypes_Args* args) {
-  const Program& program = *args->executable->program;
+  const compiled::Program& program = *args->executable->program;
   args->output_types = const_cast<PJRT_Buffer_Type*>(program.result_types.data());
   args->num_output_types = program.result_types.size();
   return OkStatus();
 }
 
 Status Executable_OutputDimensions(PJRT_Executable_OutputDimensions_Args* args) {
-  const Program& program = *args->executable->program;
+  const compiled::Program& program = *args->executable->program;
   args->num_outputs = program.results.size();
   args->dims = program.result_dims.data();
   args->dim_sizes = program.result_ranks.data();
@@ -257,7 +260,7 @@ Status LoadedExecutable_AddressableDevices(PJRT_LoadedExecutable_AddressableDevi
 }
 
 Status LoadedExecutable_AddressableDeviceLogicalIds(PJRT_LoadedExecutable_AddressableDeviceLogicalIds_Args* args) {
-  const Program& program = *args->executable->program;
+  const compiled::Program& program = *args->executable->program;
   args->addressable_device_logical_ids = const_cast<PJRT_LogicalDeviceIds*>(program.logical_ids.data());
   args->num_addressable_device_logical_ids = program.logical_ids.size();
   return OkStatus();
@@ -280,7 +283,7 @@ Status LoadedExecutable_Fingerprint(PJRT_LoadedExecutable_Fingerprint_Args* args
 }
 
 Status LoadedExecutable_GetDeviceAssignment(PJRT_LoadedExecutable_GetDeviceAssignment_Args* args) {
-  const Program& program = *args->executable->program;
+  const compiled::Program& program = *args->executable->program;
   // DeviceAssignmentProto of openxla/xla: 1 replica_count, 2 computation_count, 3 computation_devices, one per
   // partition: 1 replica_device_ids. Nothing at all for a portable program.
   ProtoWriter proto;

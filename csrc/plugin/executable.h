@@ -8,15 +8,15 @@
 #include <atomic>
 #include <memory>
 
-#include "csrc/plugin/program.h"
+#include "csrc/compiled/program.h"
 #include "csrc_generated/pjrt_abi.h"
 
 struct PJRT_Executable {
-  std::shared_ptr<const pathways::plugin::Program> program;
+  std::shared_ptr<const pathways::compiled::Program> program;
 };
 
 struct PJRT_LoadedExecutable {
-  std::shared_ptr<const pathways::plugin::Program> program;
+  std::shared_ptr<const pathways::compiled::Program> program;
   std::atomic<bool> deleted{false};
 };
 

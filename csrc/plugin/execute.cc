@@ -7,26 +7,27 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/compiled/length_program.h"
 #include "csrc/hlo/summary.h"
 #include "csrc/plugin/buffer.h"
+#include "csrc/plugin/device.h"
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/event.h"
 #include "csrc/plugin/executable.h"
-#include "csrc/plugin/length_program.h"
 #include "csrc/plugin/recorder.h"
 #include "csrc/values/upload.h"
 
 namespace pathways::plugin {
 namespace {
 
-using ProgramPtr = std::shared_ptr<const Program>;
+using ProgramPtr = std::shared_ptr<const compiled::Program>;
 
 // One device's part of an execution.
 struct Row {
   PJRT_Device* device = nullptr;
-  PJRT_Device::DeviceListPtr bound;            // at the time of the call
-  std::shared_ptr<const SliceProgram> sliced;  // for a slice of several devices, if it could be compiled
-  bool lengthened = false;                     // runs on Program::lengthened
+  PJRT_Device::DeviceListPtr bound;                      // at the time of the call
+  std::shared_ptr<const compiled::SliceProgram> sliced;  // for a slice of several devices, if it could be compiled
+  bool lengthened = false;                               // runs on Program::lengthened
   std::vector<values::ValuePtr> arguments;
   std::vector<values::ValuePtr> results;
   std::shared_ptr<Event> done;
@@ -90,7 +91,7 @@ Status RenewNumber(const client::Session& session, const std::shared_ptr<values:
 }
 
 // Submits a run over a slice of several devices and resolves its results.
-void LaunchOnSlice(const ProgramPtr& program, const SliceProgram& sliced, Row& row,
+void LaunchOnSlice(const ProgramPtr& program, const compiled::SliceProgram& sliced, Row& row,
                    const std::vector<uint32_t>& donated) {
   const std::shared_ptr<client::Session> session = program->client()->session();
   std::vector<std::shared_ptr<client::LogicalBuffer>> arguments;
@@ -188,7 +189,7 @@ std::string NameOf(const PJRT_Device& device) {
 }
 
 // Argument `index` is on another logical device than the program executes on.
-Status TwoSlices(const Program& program, PJRT_Device* device, PJRT_Buffer* const* arguments, size_t count,
+Status TwoSlices(const compiled::Program& program, PJRT_Device* device, PJRT_Buffer* const* arguments, size_t count,
                  size_t index) {
   std::vector<int64_t> places(count, -1);
   std::map<int64_t, const PJRT_Device*> devices;
@@ -218,7 +219,8 @@ Status TwoSlices(const Program& program, PJRT_Device* device, PJRT_Buffer* const
 }
 
 // The arguments of one row, checked.
-Result<Row> ReadRow(const Program& program, PJRT_Device* device, PJRT_Buffer* const* arguments, size_t count) {
+Result<Row> ReadRow(const compiled::Program& program, PJRT_Device* device, PJRT_Buffer* const* arguments,
+                    size_t count) {
   Row row;
   row.device = device;
   PW_ASSIGN_OR_RETURN(row.bound, device->Bound());
@@ -252,11 +254,11 @@ Result<Row> ReadRow(const Program& program, PJRT_Device* device, PJRT_Buffer* co
 
 // Values for what a row will give. On a slice it must be known by now how they lie there; where that cannot be
 // compiled, they have the reason as their value.
-void MakeResults(const Program& program, Row& row) {
+void MakeResults(const compiled::Program& program, Row& row) {
   row.results.reserve(program.results.size());
   Status status;
   if (row.bound->size() > 1) {
-    Result<std::shared_ptr<const SliceProgram>> sliced = program.ForSlice(row.bound, row.arguments);
+    Result<std::shared_ptr<const compiled::SliceProgram>> sliced = program.ForSlice(row.bound, row.arguments);
     status = sliced.status();
     if (sliced.ok()) row.sliced = *std::move(sliced);
   }
@@ -275,7 +277,7 @@ void MakeResults(const Program& program, Row& row) {
 }
 
 // Results whose value is the reason why nothing was executed.
-Row RefusedRow(const Program& program, PJRT_Device* device, const Status& status) {
+Row RefusedRow(const compiled::Program& program, PJRT_Device* device, const Status& status) {
   Row row;
   row.device = device;
   row.bound = device->devices();
@@ -306,7 +308,8 @@ std::vector<uint32_t> Donated(const std::vector<uint32_t>& candidates, std::span
   return donated;
 }
 
-std::vector<uint32_t> Candidates(const Program& program, const PJRT_ExecuteOptions* options, size_t arguments) {
+std::vector<uint32_t> Candidates(const compiled::Program& program, const PJRT_ExecuteOptions* options,
+                                 size_t arguments) {
   std::vector<uint32_t> candidates;
   for (uint32_t position : program.donatable) {
     if (position >= arguments) continue;
@@ -330,7 +333,8 @@ Status CheckOptions(const PJRT_ExecuteOptions* options) {
 }
 
 // The devices a call executes on, one per row.
-Result<std::vector<PJRT_Device*>> DevicesOfCall(const Program& program, size_t rows, PJRT_Device* execute_device) {
+Result<std::vector<PJRT_Device*>> DevicesOfCall(const compiled::Program& program, size_t rows,
+                                                PJRT_Device* execute_device) {
   if (execute_device != nullptr) {
     if (rows != 1) {
       return InvalidArgument("executing on one device takes one list of arguments, got " + std::to_string(rows));

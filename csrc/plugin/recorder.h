@@ -16,14 +16,14 @@
 #include <vector>
 
 #include "csrc/base/status.h"
-#include "csrc/plugin/program.h"
+#include "csrc/compiled/program.h"
 #include "csrc/values/value.h"
 
 namespace pathways::plugin {
 
 // A computation on one logical device, and what it gave.
 struct RecordedRun {
-  std::shared_ptr<const Program> program;
+  std::shared_ptr<const compiled::Program> program;
   std::shared_ptr<client::Function> function;  // that ran; on a slice, the program for how the arguments lie
   PJRT_Device* device = nullptr;
   std::vector<values::ValuePtr> arguments;

@@ -2,10 +2,10 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/compiled/installed.h"
 #include "csrc/plugin/buffer.h"
 #include "csrc/plugin/event.h"
 #include "csrc/plugin/recorder.h"
-#include "csrc/plugin/source.h"
 #include "csrc/values/callback_pool.h"
 #include "csrc/values/host_layout.h"
 #include "csrc/values/transfer.h"
@@ -23,7 +23,7 @@ namespace {
 std::shared_ptr<Event> FetchNoted(const values::ValuePtr& value, void* destination, uint64_t offset, uint64_t size) {
   if (Recorder::active()) {
     const bool own = Recorder::own();
-    Recorder::Note(RecordedFetch{value, own, own ? CurrentSource() : ""});
+    Recorder::Note(RecordedFetch{value, own, own ? compiled::CurrentSource() : ""});
   }
   return values::FetchValue(value, destination, offset, size);
 }

@@ -52,6 +52,7 @@ CPP_ROOMS = {
     "client": 7,  # these three never include each other
     "sim": 7.5,  # hosts of a controller, in its own process
     "values": 8,
+    "compiled": 8.25,
     "plugin": 8.75,
     "bindings": 9,
     "torch_kernels": 9,  # includes none of these

@@ -1,15 +1,15 @@
-#include "csrc/plugin/length_families.h"
+#include "csrc/compiled/length_families.h"
 
 #include <algorithm>
 #include <bit>
 #include <iterator>
 #include <utility>
 
+#include "csrc/compiled/hash.h"
+#include "csrc/compiled/program.h"
 #include "csrc/hlo/lay_out.h"
-#include "csrc/plugin/hash.h"
-#include "csrc/plugin/program.h"
 
-namespace pathways::plugin {
+namespace pathways::compiled {
 namespace {
 
 constexpr uint64_t kBeyond = 8;  // growing dimensions may be a little longer than the first one
@@ -165,4 +165,4 @@ void LengthFamilies::Made(uint64_t id, const std::shared_ptr<const Program>& pro
   }
 }
 
-}  // namespace pathways::plugin
+}  // namespace pathways::compiled

@@ -1,11 +1,11 @@
-#include "csrc/plugin/length_proof.h"
+#include "csrc/compiled/length_proof.h"
 
 #include <limits>
 #include <vector>
 
 #include "csrc/testing/test.h"
 
-namespace pathways::plugin {
+namespace pathways::compiled {
 namespace {
 
 std::string Floats(const std::vector<float>& values) {
@@ -43,4 +43,4 @@ TEST(ContentsOfEveryTypeAreReadBackAsTheyAreAndNothingBehindThemIsANumber) {
 }
 
 }  // namespace
-}  // namespace pathways::plugin
+}  // namespace pathways::compiled

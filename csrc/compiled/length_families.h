@@ -7,8 +7,8 @@
 // Ownership: a family holds its first program weakly, and its computations, which programs share.
 // Threads:   every method may be called from any thread.
 // Locks:     one, for the table, a leaf.
-#ifndef PTPATHWAYS_PLUGIN_LENGTH_FAMILIES_H_
-#define PTPATHWAYS_PLUGIN_LENGTH_FAMILIES_H_
+#ifndef PTPATHWAYS_COMPILED_LENGTH_FAMILIES_H_
+#define PTPATHWAYS_COMPILED_LENGTH_FAMILIES_H_
 
 #include <cstdint>
 #include <list>
@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "csrc/base/thread_annotations.h"
+#include "csrc/compiled/length_program.h"
 #include "csrc/hlo/lengths.h"
-#include "csrc/plugin/length_program.h"
 
-namespace pathways::plugin {
+namespace pathways::compiled {
 
 struct Program;
 
@@ -75,6 +75,6 @@ class LengthFamilies {
   uint64_t next_id_ PW_GUARDED_BY(mutex_) = 1;
 };
 
-}  // namespace pathways::plugin
+}  // namespace pathways::compiled
 
-#endif  // PTPATHWAYS_PLUGIN_LENGTH_FAMILIES_H_
+#endif  // PTPATHWAYS_COMPILED_LENGTH_FAMILIES_H_

@@ -1,4 +1,4 @@
-#include "csrc/plugin/length_proof.h"
+#include "csrc/compiled/length_proof.h"
 
 #include <algorithm>
 #include <bit>
@@ -9,7 +9,7 @@
 
 #include "csrc/base/strided.h"
 
-namespace pathways::plugin {
+namespace pathways::compiled {
 namespace {
 
 // Which formats have the parts of an element, if they are numbers with a point.
@@ -142,4 +142,4 @@ bool LengthProof::Agree(const TensorType& right_type, std::string_view right, co
   return true;
 }
 
-}  // namespace pathways::plugin
+}  // namespace pathways::compiled

@@ -1,18 +1,17 @@
-#include "csrc/plugin/length_program.h"
+#include "csrc/compiled/length_program.h"
 
 #include <algorithm>
 #include <functional>
 
 #include "csrc/base/log.h"
-#include "csrc/plugin/hash.h"
-#include "csrc/plugin/length_proof.h"
-#include "csrc/plugin/program.h"
-#include "csrc/values/buffer.h"
+#include "csrc/compiled/hash.h"
+#include "csrc/compiled/length_proof.h"
+#include "csrc/compiled/program.h"
 #include "csrc/values/client.h"
 #include "csrc/values/transfer.h"
 #include "csrc/values/upload.h"
 
-namespace pathways::plugin {
+namespace pathways::compiled {
 namespace {
 
 constexpr size_t kResizing = 64;  // functions that are kept
@@ -329,4 +328,4 @@ Status LengthProgram::Prove(const Program& user, PJRT_Device* device, const valu
   return OkStatus();
 }
 
-}  // namespace pathways::plugin
+}  // namespace pathways::compiled

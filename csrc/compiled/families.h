@@ -8,8 +8,8 @@
 // comes again, unless its family was given up.
 //
 // Ownership: programs are held weakly. Threads: every method may be called from any thread. Locks: one, for the table.
-#ifndef PTPATHWAYS_PLUGIN_FAMILIES_H_
-#define PTPATHWAYS_PLUGIN_FAMILIES_H_
+#ifndef PTPATHWAYS_COMPILED_FAMILIES_H_
+#define PTPATHWAYS_COMPILED_FAMILIES_H_
 
 #include <cstddef>
 #include <list>
@@ -24,7 +24,7 @@
 #include "csrc/base/status.h"
 #include "csrc/hlo/numbers.h"
 
-namespace pathways::plugin {
+namespace pathways::compiled {
 
 struct Program;
 
@@ -78,6 +78,6 @@ class ModuleFamilies {
   std::unordered_map<std::string, std::list<Family>::iterator> by_name_;
 };
 
-}  // namespace pathways::plugin
+}  // namespace pathways::compiled
 
-#endif  // PTPATHWAYS_PLUGIN_FAMILIES_H_
+#endif  // PTPATHWAYS_COMPILED_FAMILIES_H_

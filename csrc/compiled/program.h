@@ -3,8 +3,8 @@
 // Ownership: shared by the caller's handles, by what a recording notes, and by what it has still to run; immutable but
 //            for what Program::mutex guards. A program keeps its function registered, and its compiler alive.
 // Threads:   any. Locks: Program::mutex guards what is asked of workers and kept.
-#ifndef PTPATHWAYS_PLUGIN_PROGRAM_H_
-#define PTPATHWAYS_PLUGIN_PROGRAM_H_
+#ifndef PTPATHWAYS_COMPILED_PROGRAM_H_
+#define PTPATHWAYS_COMPILED_PROGRAM_H_
 
 #include <atomic>
 #include <cstdint>
@@ -17,14 +17,14 @@
 
 #include "csrc/base/status.h"
 #include "csrc/client/session.h"
+#include "csrc/compiled/code_room.h"
+#include "csrc/compiled/compiler.h"
 #include "csrc/hlo/numbers.h"
-#include "csrc/plugin/code_room.h"
-#include "csrc/plugin/compiler.h"
 #include "csrc/values/named_value.h"
 #include "csrc/values/value.h"
 #include "csrc_generated/pjrt_abi.h"
 
-namespace pathways::plugin {
+namespace pathways::compiled {
 
 class LengthProgram;
 
@@ -125,6 +125,6 @@ struct Program final : CodeHolder, std::enable_shared_from_this<Program> {
   std::string What() const;
 };
 
-}  // namespace pathways::plugin
+}  // namespace pathways::compiled
 
-#endif  // PTPATHWAYS_PLUGIN_PROGRAM_H_
+#endif  // PTPATHWAYS_COMPILED_PROGRAM_H_

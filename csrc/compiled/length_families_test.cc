@@ -1,10 +1,10 @@
-#include "csrc/plugin/length_families.h"
+#include "csrc/compiled/length_families.h"
 
+#include "csrc/compiled/program.h"
 #include "csrc/hlo/test_hlo.h"
-#include "csrc/plugin/program.h"
 #include "csrc/testing/test.h"
 
-namespace pathways::plugin {
+namespace pathways::compiled {
 namespace {
 
 using hlo::F32;
@@ -91,4 +91,4 @@ TEST(TheRoomIsAPowerOfTwoAboveTheLength) {
 }
 
 }  // namespace
-}  // namespace pathways::plugin
+}  // namespace pathways::compiled

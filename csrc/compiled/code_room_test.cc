@@ -1,8 +1,8 @@
-#include "csrc/plugin/code_room.h"
+#include "csrc/compiled/code_room.h"
 
 #include "csrc/testing/test.h"
 
-namespace pathways::plugin {
+namespace pathways::compiled {
 namespace {
 
 struct CountedHolder final : CodeHolder {
@@ -70,4 +70,4 @@ TEST(TheOneThatNeedsRoomIsNotAskedAndTheDeadDoNotCount) {
 }
 
 }  // namespace
-}  // namespace pathways::plugin
+}  // namespace pathways::compiled

@@ -2,8 +2,8 @@
 // comparison.
 //
 // Ownership: plain value. Threads: none inside.
-#ifndef PTPATHWAYS_PLUGIN_LENGTH_PROOF_H_
-#define PTPATHWAYS_PLUGIN_LENGTH_PROOF_H_
+#ifndef PTPATHWAYS_COMPILED_LENGTH_PROOF_H_
+#define PTPATHWAYS_COMPILED_LENGTH_PROOF_H_
 
 #include <random>
 #include <string>
@@ -11,7 +11,7 @@
 
 #include "csrc/base/tensor_type.h"
 
-namespace pathways::plugin {
+namespace pathways::compiled {
 
 class LengthProof {
  public:
@@ -27,6 +27,6 @@ class LengthProof {
   std::mt19937 random_{5489};
 };
 
-}  // namespace pathways::plugin
+}  // namespace pathways::compiled
 
-#endif  // PTPATHWAYS_PLUGIN_LENGTH_PROOF_H_
+#endif  // PTPATHWAYS_COMPILED_LENGTH_PROOF_H_

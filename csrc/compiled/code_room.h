@@ -7,8 +7,8 @@
 // Ownership: functions and holders are held weakly; a holder owns its functions.
 // Threads:   every method may be called from any thread.
 // Locks:     mutex_ guards the tables and is a leaf: holders and the session are called without it.
-#ifndef PTPATHWAYS_PLUGIN_CODE_ROOM_H_
-#define PTPATHWAYS_PLUGIN_CODE_ROOM_H_
+#ifndef PTPATHWAYS_COMPILED_CODE_ROOM_H_
+#define PTPATHWAYS_COMPILED_CODE_ROOM_H_
 
 #include <atomic>
 #include <cstdint>
@@ -22,7 +22,7 @@
 #include "csrc/base/thread_annotations.h"
 #include "csrc/client/session.h"
 
-namespace pathways::plugin {
+namespace pathways::compiled {
 
 // Something for which hosts have compiled functions, and can compile them again.
 class CodeHolder {
@@ -65,6 +65,6 @@ class CodeRoom {
   std::vector<std::weak_ptr<const CodeHolder>> holders_ PW_GUARDED_BY(mutex_);
 };
 
-}  // namespace pathways::plugin
+}  // namespace pathways::compiled
 
-#endif  // PTPATHWAYS_PLUGIN_CODE_ROOM_H_
+#endif  // PTPATHWAYS_COMPILED_CODE_ROOM_H_

@@ -1,11 +1,11 @@
-#include "csrc/plugin/families.h"
+#include "csrc/compiled/families.h"
 
 #include "csrc/base/proto.h"
 #include "csrc/hlo/hlo.h"
 #include "csrc/hlo/test_hlo.h"
 #include "csrc/testing/test.h"
 
-namespace pathways::plugin {
+namespace pathways::compiled {
 namespace {
 
 using hlo::F32;
@@ -96,4 +96,4 @@ TEST(WhatIsNoModuleIsRefused) {
 }
 
 }  // namespace
-}  // namespace pathways::plugin
+}  // namespace pathways::compiled

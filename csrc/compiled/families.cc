@@ -1,12 +1,12 @@
-#include "csrc/plugin/families.h"
+#include "csrc/compiled/families.h"
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
-#include "csrc/plugin/hash.h"
+#include "csrc/compiled/hash.h"
 
-namespace pathways::plugin {
+namespace pathways::compiled {
 namespace {
 
 std::vector<size_t> Differing(const std::vector<hlo::ModuleNumber>& a, const std::vector<hlo::ModuleNumber>& b) {
@@ -105,4 +105,4 @@ void ModuleFamilies::Compared(const Chosen& chosen, bool worse) {
   family->given_up = family->given_up || worse;
 }
 
-}  // namespace pathways::plugin
+}  // namespace pathways::compiled

@@ -1,4 +1,5 @@
-// Compiling: from a module in the caller's form to a registered function.
+#include "csrc/compiled/compiler.h"
+
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -8,20 +9,15 @@
 #include <utility>
 
 #include "csrc/base/log.h"
-#include "csrc/base/proto.h"
+#include "csrc/compiled/hash.h"
+#include "csrc/compiled/installed.h"
+#include "csrc/compiled/program.h"
 #include "csrc/hlo/collective_check.h"
 #include "csrc/hlo/hlo.h"
 #include "csrc/hlo/lay_out.h"
-#include "csrc/hlo/op_sharding.h"
 #include "csrc/pjrt/compile_options.h"
-#include "csrc/plugin/compiles.h"
-#include "csrc/plugin/entry.h"
-#include "csrc/plugin/hash.h"
-#include "csrc/plugin/length_families.h"
-#include "csrc/plugin/program.h"
-#include "csrc/plugin/source.h"
 
-namespace pathways::plugin {
+namespace pathways::compiled {
 namespace {
 
 // Whether modules that differ in numbers only share a computation (families.h).
@@ -276,4 +272,4 @@ Result<std::shared_ptr<Program>> Compiler::Compile(std::string_view code, std::s
   return program;
 }
 
-}  // namespace pathways::plugin
+}  // namespace pathways::compiled

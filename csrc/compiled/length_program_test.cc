@@ -1,4 +1,4 @@
-#include "csrc/plugin/length_program.h"
+#include "csrc/compiled/length_program.h"
 
 #include <atomic>
 #include <cstdlib>
@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "csrc/client/test_support.h"
+#include "csrc/compiled/program.h"
 #include "csrc/hlo/test_hlo.h"
-#include "csrc/plugin/program.h"
 #include "csrc/testing/test.h"
 #include "csrc/transport/zmq_api.h"
 
-namespace pathways::plugin {
+namespace pathways::compiled {
 namespace {
 
 // A cluster of one host whose results are all 0, and of which the test sees what is sent.
@@ -164,4 +164,4 @@ TEST(ComputationsForAllLengthsMakeRoomWhenTheyAreUsedLeastLately) {
 }
 
 }  // namespace
-}  // namespace pathways::plugin
+}  // namespace pathways::compiled

@@ -14,8 +14,8 @@
 // Locks:     proof_ is held while it is being proved, which calls the session and waits, and takes the first program's
 //            mutex; mutex_ guards its functions, is taken with or without proof_, and is a leaf. GiveUpCode takes
 //            mutex_ only.
-#ifndef PTPATHWAYS_PLUGIN_LENGTH_PROGRAM_H_
-#define PTPATHWAYS_PLUGIN_LENGTH_PROGRAM_H_
+#ifndef PTPATHWAYS_COMPILED_LENGTH_PROGRAM_H_
+#define PTPATHWAYS_COMPILED_LENGTH_PROGRAM_H_
 
 #include <atomic>
 #include <map>
@@ -29,11 +29,11 @@
 #include "csrc/base/status.h"
 #include "csrc/base/thread_annotations.h"
 #include "csrc/client/session.h"
+#include "csrc/compiled/code_room.h"
 #include "csrc/hlo/lengths.h"
-#include "csrc/plugin/code_room.h"
 #include "csrc/values/value.h"
 
-namespace pathways::plugin {
+namespace pathways::compiled {
 
 struct Program;
 
@@ -97,6 +97,6 @@ class LengthProgram final : public CodeHolder, public std::enable_shared_from_th
   std::string options_ PW_GUARDED_BY(mutex_);             // with which it was first compiled
 };
 
-}  // namespace pathways::plugin
+}  // namespace pathways::compiled
 
-#endif  // PTPATHWAYS_PLUGIN_LENGTH_PROGRAM_H_
+#endif  // PTPATHWAYS_COMPILED_LENGTH_PROGRAM_H_

@@ -1,11 +1,11 @@
-#include "csrc/plugin/hash.h"
+#include "csrc/compiled/hash.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 
-namespace pathways::plugin {
+namespace pathways::compiled {
 namespace {
 
 // The finalizer of splitmix64 (Steele, Lea, Flood 2014): every input bit reaches every output bit.
@@ -32,4 +32,4 @@ std::string ContentHash(std::string_view text) {
   return out;
 }
 
-}  // namespace pathways::plugin
+}  // namespace pathways::compiled

@@ -1,10 +1,10 @@
-#include "csrc/plugin/code_room.h"
+#include "csrc/compiled/code_room.h"
 
 #include <algorithm>
 #include <optional>
 #include <utility>
 
-namespace pathways::plugin {
+namespace pathways::compiled {
 namespace {
 
 // Half of what is compiled is let go of when so little is left: then hardly anything is compiled twice, and there is
@@ -63,4 +63,4 @@ Result<std::shared_ptr<client::Function>> CodeRoom::RegisterOnce(const std::shar
   return function;
 }
 
-}  // namespace pathways::plugin
+}  // namespace pathways::compiled

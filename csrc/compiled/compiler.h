@@ -3,20 +3,20 @@
 // Ownership: shared by PJRT_Client and the programs that it makes, which it knows weakly. Keeps its client alive.
 // Threads:   every method may be called from any thread.
 // Locks:     none of its own; its parts have some.
-#ifndef PTPATHWAYS_PLUGIN_COMPILER_H_
-#define PTPATHWAYS_PLUGIN_COMPILER_H_
+#ifndef PTPATHWAYS_COMPILED_COMPILER_H_
+#define PTPATHWAYS_COMPILED_COMPILER_H_
 
 #include <memory>
 #include <string_view>
 #include <utility>
 
 #include "csrc/base/status.h"
-#include "csrc/plugin/code_room.h"
-#include "csrc/plugin/families.h"
-#include "csrc/plugin/length_families.h"
+#include "csrc/compiled/code_room.h"
+#include "csrc/compiled/families.h"
+#include "csrc/compiled/length_families.h"
 #include "csrc/values/client.h"
 
-namespace pathways::plugin {
+namespace pathways::compiled {
 
 struct Program;
 
@@ -40,6 +40,6 @@ class Compiler : public std::enable_shared_from_this<Compiler> {
   LengthFamilies lengths_;
 };
 
-}  // namespace pathways::plugin
+}  // namespace pathways::compiled
 
-#endif  // PTPATHWAYS_PLUGIN_COMPILER_H_
+#endif  // PTPATHWAYS_COMPILED_COMPILER_H_

@@ -1,18 +1,17 @@
-#include "csrc/plugin/program.h"
+#include "csrc/compiled/program.h"
 
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "csrc/base/proto.h"
+#include "csrc/compiled/hash.h"
 #include "csrc/hlo/lay_out.h"
 #include "csrc/hlo/op_sharding.h"
 #include "csrc/pjrt/compile_options.h"
-#include "csrc/plugin/hash.h"
-#include "csrc/values/buffer.h"
 #include "csrc/values/upload.h"
 
-namespace pathways::plugin {
+namespace pathways::compiled {
 namespace {
 
 // A worker answers once the program is compiled, which may take minutes.
@@ -220,4 +219,4 @@ void Program::Describe() {
   signature = Signature(*this);
 }
 
-}  // namespace pathways::plugin
+}  // namespace pathways::compiled
