@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/capture/recorder.h"
 #include "csrc/plugin/buffer.h"
 #include "csrc/plugin/client.h"
-#include "csrc/plugin/recorder.h"
 #include "csrc/values/value.h"
 
 namespace pathways::plugin {
@@ -51,8 +51,9 @@ Result<uint64_t> AdoptBuffer(std::shared_ptr<client::LogicalBuffer> buffer, int6
                                                std::move(tiling), devices);
   value->Resolve(client::Shard{std::move(buffer), 0});
   if (kept) value->Keep();
-  if (Recorder::active() && source != 0) {
-    if (values::ValuePtr from = values::FindToken(source)) Recorder::Note(RecordedCopy{std::move(from), value});
+  if (capture::Recorder::active() && source != 0) {
+    const values::ValuePtr from = values::FindToken(source);
+    if (from != nullptr) capture::Recorder::Note(capture::RecordedCopy{from, value});
   }
   values::ClaimToken(value);
   return value->token();

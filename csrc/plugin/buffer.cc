@@ -5,13 +5,13 @@
 #include <optional>
 #include <utility>
 
+#include "csrc/capture/recorder.h"
 #include "csrc/plugin/adopt.h"
 #include "csrc/plugin/client.h"
 #include "csrc/plugin/device.h"
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/error.h"
 #include "csrc/plugin/event.h"
-#include "csrc/plugin/recorder.h"
 #include "csrc/values/host_layout.h"
 #include "csrc/values/upload.h"
 
@@ -59,7 +59,10 @@ Result<values::ValuePtr> Upload(const PJRT_Client_BufferFromHostBuffer_Args* arg
     }
   }
   PW_ASSIGN_OR_RETURN(values::ValuePtr value, values::UploadValue(client, device, type, data, tiling));
-  if (Recorder::active()) Recorder::Note(RecordedUpload{value, Digest(data, static_cast<size_t>(type.ByteSize()))});
+  if (capture::Recorder::active()) {
+    const uint64_t digest = capture::Digest(data, static_cast<size_t>(type.ByteSize()));
+    capture::Recorder::Note(capture::RecordedUpload{value, digest});
+  }
   return value;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/capture/recorder.h"
 #include "csrc/compiled/length_program.h"
 #include "csrc/hlo/summary.h"
 #include "csrc/plugin/buffer.h"
@@ -14,7 +15,6 @@
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/event.h"
 #include "csrc/plugin/executable.h"
-#include "csrc/plugin/recorder.h"
 #include "csrc/values/upload.h"
 
 namespace pathways::plugin {
@@ -412,11 +412,11 @@ void JoinGang(const ProgramPtr& program, Row row, std::vector<uint32_t> donated)
 void Note(const ProgramPtr& program, const std::vector<Row>& rows, const std::vector<uint32_t>& donated) {
   for (const Row& row : rows) {
     const bool compiled = row.sliced != nullptr || row.bound->size() == 1;
-    if (!compiled) return Recorder::Note(RecordedGang{program->What()});
+    if (!compiled) return capture::Recorder::Note(capture::RecordedGang{program->What()});
     const Result<std::shared_ptr<client::Function>> function =
         row.sliced != nullptr ? row.sliced->function : program->Registered();
-    if (program->gang || !function.ok()) return Recorder::Note(RecordedGang{program->What()});
-    Recorder::Note(RecordedRun{program, *function, row.device, row.arguments, row.results, donated});
+    if (program->gang || !function.ok()) return capture::Recorder::Note(capture::RecordedGang{program->What()});
+    capture::Recorder::Note(capture::RecordedRun{program, *function, row.device, row.arguments, row.results, donated});
   }
 }
 
@@ -466,8 +466,8 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     }
   }
   if (!refused.ok()) return OkStatus();
-  if (Recorder::active()) Note(program, rows, donated);
-  if (program->lengthened != nullptr && !program->gang && !Recorder::active()) {
+  if (capture::Recorder::active()) Note(program, rows, donated);
+  if (program->lengthened != nullptr && !program->gang && !capture::Recorder::active()) {
     for (Row& row : rows) {
       row.lengthened =
           row.bound->size() == 1 && program->lengthened->Serves(*program, row.device, row.bound, row.arguments);

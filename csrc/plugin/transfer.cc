@@ -2,10 +2,10 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/capture/recorder.h"
 #include "csrc/compiled/installed.h"
 #include "csrc/plugin/buffer.h"
 #include "csrc/plugin/event.h"
-#include "csrc/plugin/recorder.h"
 #include "csrc/values/callback_pool.h"
 #include "csrc/values/host_layout.h"
 #include "csrc/values/transfer.h"
@@ -14,16 +14,16 @@ namespace pathways::plugin {
 
 Result<values::ValuePtr> CopyNoted(const values::ValuePtr& value, PJRT_Device* device) {
   PW_ASSIGN_OR_RETURN(values::ValuePtr copy, values::CopyValue(value, device));
-  if (Recorder::active()) Recorder::Note(RecordedCopy{value, copy});
+  if (capture::Recorder::active()) capture::Recorder::Note(capture::RecordedCopy{value, copy});
   return copy;
 }
 
 namespace {
 
 std::shared_ptr<Event> FetchNoted(const values::ValuePtr& value, void* destination, uint64_t offset, uint64_t size) {
-  if (Recorder::active()) {
-    const bool own = Recorder::own();
-    Recorder::Note(RecordedFetch{value, own, own ? compiled::CurrentSource() : ""});
+  if (capture::Recorder::active()) {
+    const bool own = capture::Recorder::own();
+    capture::Recorder::Note(capture::RecordedFetch{value, own, own ? compiled::CurrentSource() : ""});
   }
   return values::FetchValue(value, destination, offset, size);
 }

@@ -53,6 +53,7 @@ CPP_ROOMS = {
     "sim": 7.5,  # hosts of a controller, in its own process
     "values": 8,
     "compiled": 8.25,
+    "capture": 8.5,
     "plugin": 8.75,
     "bindings": 9,
     "torch_kernels": 9,  # includes none of these

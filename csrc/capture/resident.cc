@@ -1,4 +1,4 @@
-#include "csrc/plugin/resident.h"
+#include "csrc/capture/resident.h"
 
 #include <mutex>
 #include <string>
@@ -6,7 +6,7 @@
 
 #include "csrc/values/client.h"
 
-namespace pathways::plugin {
+namespace pathways::capture {
 namespace {
 
 std::mutex& Lock() {
@@ -229,4 +229,4 @@ void Residents::SettleLocked(size_t place, uint64_t buffer, const values::Value*
   if (cell == nullptr || !cell->Reside(shared_from_this(), place, before)) CheckOutLocked(slot, place);
 }
 
-}  // namespace pathways::plugin
+}  // namespace pathways::capture

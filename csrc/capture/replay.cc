@@ -1,4 +1,4 @@
-#include "csrc/plugin/replay.h"
+#include "csrc/capture/replay.h"
 
 #include <algorithm>
 #include <set>
@@ -8,7 +8,7 @@
 #include "csrc/values/client.h"
 #include "csrc/values/upload.h"
 
-namespace pathways::plugin {
+namespace pathways::capture {
 namespace {
 
 // What the values of a port are like, which must be what the program has there.
@@ -297,4 +297,4 @@ Result<Replay::Values> Replay::RunHeld(std::span<const ReplayFeed> feeds) {
   return returned;
 }
 
-}  // namespace pathways::plugin
+}  // namespace pathways::capture

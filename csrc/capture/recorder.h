@@ -4,8 +4,8 @@
 //
 // Ownership: a recording holds the values that it names, so that they can still be told apart and used as constants.
 // Threads:   Note from any thread; Start and Stop by whoever captures. Locks: the recorder's own, for the list.
-#ifndef PTPATHWAYS_PLUGIN_RECORDER_H_
-#define PTPATHWAYS_PLUGIN_RECORDER_H_
+#ifndef PTPATHWAYS_CAPTURE_RECORDER_H_
+#define PTPATHWAYS_CAPTURE_RECORDER_H_
 
 #include <atomic>
 #include <cstdint>
@@ -19,7 +19,7 @@
 #include "csrc/compiled/program.h"
 #include "csrc/values/value.h"
 
-namespace pathways::plugin {
+namespace pathways::capture {
 
 // A computation on one logical device, and what it gave.
 struct RecordedRun {
@@ -71,6 +71,6 @@ class Recorder {
 // A number that differs, as good as always, for different contents.
 uint64_t Digest(const void* bytes, size_t size);
 
-}  // namespace pathways::plugin
+}  // namespace pathways::capture
 
-#endif  // PTPATHWAYS_PLUGIN_RECORDER_H_
+#endif  // PTPATHWAYS_CAPTURE_RECORDER_H_

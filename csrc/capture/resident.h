@@ -13,8 +13,8 @@
 // Threads:   Bind and Run by one thread at a time; cells call from any thread.
 // Locks:     one for all residents of the process, because a cell may move from one to another. It is held while a run
 //            is submitted, and taken before a cell's own lock, never while one is held.
-#ifndef PTPATHWAYS_PLUGIN_RESIDENT_H_
-#define PTPATHWAYS_PLUGIN_RESIDENT_H_
+#ifndef PTPATHWAYS_CAPTURE_RESIDENT_H_
+#define PTPATHWAYS_CAPTURE_RESIDENT_H_
 
 #include <cstdint>
 #include <memory>
@@ -27,7 +27,7 @@
 #include "csrc/values/buffer.h"
 #include "csrc/values/value.h"
 
-namespace pathways::plugin {
+namespace pathways::capture {
 
 // What an argument or a result of a captured step is like: one tensor, and how it lies on a slice.
 struct Port {
@@ -123,6 +123,6 @@ class Residents final : public values::CellHome, public std::enable_shared_from_
   std::shared_ptr<Event> done_;  // of that run
 };
 
-}  // namespace pathways::plugin
+}  // namespace pathways::capture
 
-#endif  // PTPATHWAYS_PLUGIN_RESIDENT_H_
+#endif  // PTPATHWAYS_CAPTURE_RESIDENT_H_

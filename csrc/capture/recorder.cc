@@ -1,10 +1,10 @@
-#include "csrc/plugin/recorder.h"
+#include "csrc/capture/recorder.h"
 
 #include <cstring>
 #include <mutex>
 #include <utility>
 
-namespace pathways::plugin {
+namespace pathways::capture {
 namespace {
 
 struct List {
@@ -73,4 +73,4 @@ uint64_t Digest(const void* bytes, size_t size) {
   return sum;
 }
 
-}  // namespace pathways::plugin
+}  // namespace pathways::capture

@@ -1,4 +1,4 @@
-#include "csrc/plugin/recorder.h"
+#include "csrc/capture/recorder.h"
 
 #include <set>
 #include <string>
@@ -6,7 +6,7 @@
 
 #include "csrc/testing/test.h"
 
-namespace pathways::plugin {
+namespace pathways::capture {
 namespace {
 
 TEST(RecordingsTakeTurns) {
@@ -51,4 +51,4 @@ TEST(DigestsDifferByContentAndLength) {
 }
 
 }  // namespace
-}  // namespace pathways::plugin
+}  // namespace pathways::capture

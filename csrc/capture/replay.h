@@ -8,8 +8,8 @@
 //
 // Ownership: keeps the program registered and its constants alive; cells only weakly (their handles are the caller's).
 // Threads:   calls on one replay must not overlap. Locks: those of the cells.
-#ifndef PTPATHWAYS_PLUGIN_REPLAY_H_
-#define PTPATHWAYS_PLUGIN_REPLAY_H_
+#ifndef PTPATHWAYS_CAPTURE_REPLAY_H_
+#define PTPATHWAYS_CAPTURE_REPLAY_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -19,12 +19,12 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/capture/resident.h"
 #include "csrc/client/session.h"
-#include "csrc/plugin/resident.h"
 #include "csrc/values/buffer.h"
 #include "csrc/values/value.h"
 
-namespace pathways::plugin {
+namespace pathways::capture {
 
 // Where an argument of the program comes from.
 struct ReplayInput {
@@ -109,6 +109,6 @@ class Replay {
   std::vector<size_t> named_results_;
 };
 
-}  // namespace pathways::plugin
+}  // namespace pathways::capture
 
-#endif  // PTPATHWAYS_PLUGIN_REPLAY_H_
+#endif  // PTPATHWAYS_CAPTURE_REPLAY_H_
