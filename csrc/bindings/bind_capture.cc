@@ -13,7 +13,7 @@
 #include "csrc/bindings/values.h"
 #include "csrc/capture/recorder.h"
 #include "csrc/capture/replay.h"
-#include "csrc/plugin/buffer.h"
+#include "csrc/plugin/cell_watch.h"
 #include "csrc/values/buffer.h"
 
 namespace py = pybind11;

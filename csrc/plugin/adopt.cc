@@ -1,15 +1,27 @@
 #include "csrc/plugin/adopt.h"
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "csrc/capture/recorder.h"
-#include "csrc/plugin/buffer.h"
-#include "csrc/plugin/client.h"
-#include "csrc/values/value.h"
+#include "csrc/values/transfer.h"
 
 namespace pathways::plugin {
+namespace {
+
+thread_local std::vector<values::ValuePtr> next_uploads;  // the last one first
+thread_local std::optional<std::vector<Declared>> declaring;
+
+// Takes over the holds on the values, and drops those on the ones before.
+void SetNextUploads(std::vector<values::ValuePtr> values) {
+  next_uploads.swap(values);
+  std::reverse(next_uploads.begin(), next_uploads.end());
+  for (const values::ValuePtr& value : values) value->DropHolder();
+}
+
+}  // namespace
 
 Result<uint64_t> Transfer(uint64_t token, int64_t device_id) {
   const values::ValuePtr value = values::FindToken(token);
@@ -27,7 +39,8 @@ Result<uint64_t> Transfer(uint64_t token, int64_t device_id) {
     if (value->tiling() != nullptr || devices->size() > 1) {
       return Unimplemented("a copy to or from a slice of several devices needs a plan");
     }
-    PW_ASSIGN_OR_RETURN(result, CopyNoted(value, device));
+    PW_ASSIGN_OR_RETURN(result, values::CopyValue(value, device));
+    if (capture::Recorder::active()) capture::Recorder::Note(capture::RecordedCopy{value, result});
   }
   values::ClaimToken(result);
   return result->token();
@@ -75,8 +88,34 @@ Status AdoptNextUploads(std::span<const uint64_t> tokens) {
   return OkStatus();
 }
 
-void ReleaseToken(uint64_t token) {
-  if (const values::ValuePtr value = values::ReleaseClaim(token)) value->DropHolder();
+values::ValuePtr TakeNextUpload() {
+  if (next_uploads.empty()) return nullptr;
+  values::ValuePtr value = std::move(next_uploads.back());
+  next_uploads.pop_back();
+  return value;
+}
+
+void StartDeclaring() { declaring.emplace(); }
+
+std::vector<Declared> StopDeclaring() {
+  std::vector<Declared> declared;
+  if (declaring) declared.swap(*declaring);
+  declaring.reset();
+  return declared;
+}
+
+bool Declares() { return declaring.has_value(); }
+
+Result<values::ValuePtr> Declare(const std::shared_ptr<values::ClientState>& client, PJRT_Device* device,
+                                 const TensorType& type, const TilingPtr& tiling) {
+  PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr devices, device->Bound());
+  const TensorType shard = tiling == nullptr ? type : tiling->ShardType(type);
+  PW_ASSIGN_OR_RETURN(auto buffer, client->session()->buffers().Announce(*devices, shard));
+  declaring->push_back({device->description.id, *devices, buffer->id(), type.dims, tiling});
+  auto value =
+      std::make_shared<values::Value>(client, device, std::make_shared<const values::ArrayType>(type), tiling, devices);
+  value->Resolve(client::Shard{std::move(buffer), 0});
+  return value;
 }
 
 }  // namespace pathways::plugin

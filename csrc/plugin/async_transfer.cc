@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/plugin/buffer.h"
 #include "csrc/plugin/client.h"
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/error.h"
 #include "csrc/plugin/event.h"
+#include "csrc/values/buffer.h"
 #include "csrc/values/host_layout.h"
 
 struct PJRT_AsyncHostToDeviceTransferManager {

@@ -1,12 +1,10 @@
 // Buffers: making them, and what can be asked of them. Moving their bytes is in transfer.cc.
-#include "csrc/plugin/buffer.h"
-
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "csrc/capture/recorder.h"
 #include "csrc/plugin/adopt.h"
+#include "csrc/plugin/cell_watch.h"
 #include "csrc/plugin/client.h"
 #include "csrc/plugin/device.h"
 #include "csrc/plugin/entry.h"
@@ -18,9 +16,7 @@
 namespace pathways::plugin {
 namespace {
 
-thread_local std::vector<values::ValuePtr> next_uploads;  // the last one first
 thread_local CellWatch* watch = nullptr;
-thread_local std::optional<std::vector<Declared>> declaring;
 
 Result<values::ValuePtr> Adopt(values::ValuePtr value, const TensorType& type, PJRT_Device* device) {
   if (value->type() == type && value->device() == device) return value;
@@ -34,15 +30,7 @@ Result<values::ValuePtr> Upload(const PJRT_Client_BufferFromHostBuffer_Args* arg
   const std::shared_ptr<values::ClientState>& client = args->client->state;
   PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr devices, device->Bound());
   const TilingPtr tiling = values::UploadTiling(type, devices->size());
-  if (declaring) {
-    const TensorType shard = tiling == nullptr ? type : tiling->ShardType(type);
-    PW_ASSIGN_OR_RETURN(auto buffer, client->session()->buffers().Announce(*devices, shard));
-    declaring->push_back({device->description.id, *devices, buffer->id(), type.dims, tiling});
-    auto value = std::make_shared<values::Value>(client, device, std::make_shared<const values::ArrayType>(type),
-                                                 tiling, devices);
-    value->Resolve(client::Shard{std::move(buffer), 0});
-    return value;
-  }
+  if (Declares()) return Declare(client, device, type, tiling);
   const void* data = args->data;
   if (data == nullptr && type.ByteSize() > 0) return InvalidArgument("the data of " + type.ToString() + " is null");
   std::vector<char> dense;
@@ -68,15 +56,6 @@ Result<values::ValuePtr> Upload(const PJRT_Client_BufferFromHostBuffer_Args* arg
 
 }  // namespace
 
-void StartDeclaring() { declaring.emplace(); }
-
-std::vector<Declared> StopDeclaring() {
-  std::vector<Declared> declared;
-  if (declaring) declared.swap(*declaring);
-  declaring.reset();
-  return declared;
-}
-
 CellWatch::CellWatch() { watch = this; }
 
 CellWatch::~CellWatch() { watch = nullptr; }
@@ -85,22 +64,12 @@ void CellWatch::Note(const std::shared_ptr<values::BufferCell>& cell) {
   if (std::find(cells_.begin(), cells_.end(), cell) == cells_.end()) cells_.push_back(cell);
 }
 
-void SetNextUploads(std::vector<values::ValuePtr> values) {
-  next_uploads.swap(values);
-  std::reverse(next_uploads.begin(), next_uploads.end());
-  for (const values::ValuePtr& value : values) value->DropHolder();
-}
-
 Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) {
   using Args = PJRT_Client_BufferFromHostBuffer_Args;
   PW_ASSIGN_OR_RETURN(PJRT_Device * device, args->client->state->devices().Of(args->device, args->memory));
   PW_ASSIGN_OR_RETURN(const TensorType type, values::TypeFromC(args->type, args->dims, args->num_dims));
   if (Has(args, &Args::device_layout)) PW_RETURN_IF_ERROR(values::CheckDeviceLayout(args->device_layout, type));
-  values::ValuePtr adopted;
-  if (!next_uploads.empty()) {
-    adopted = std::move(next_uploads.back());
-    next_uploads.pop_back();
-  }
+  const values::ValuePtr adopted = TakeNextUpload();
   Result<values::ValuePtr> value = adopted != nullptr ? Adopt(adopted, type, device) : Upload(args, type, device);
   if (value.ok()) args->buffer = new PJRT_Buffer(*value);
   if (adopted != nullptr) adopted->DropHolder();  // after the handle has its own hold

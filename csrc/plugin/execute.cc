@@ -10,11 +10,11 @@
 #include "csrc/capture/recorder.h"
 #include "csrc/compiled/length_program.h"
 #include "csrc/hlo/summary.h"
-#include "csrc/plugin/buffer.h"
 #include "csrc/plugin/device.h"
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/event.h"
 #include "csrc/plugin/executable.h"
+#include "csrc/values/buffer.h"
 #include "csrc/values/upload.h"
 
 namespace pathways::plugin {

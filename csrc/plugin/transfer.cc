@@ -4,19 +4,13 @@
 
 #include "csrc/capture/recorder.h"
 #include "csrc/compiled/installed.h"
-#include "csrc/plugin/buffer.h"
 #include "csrc/plugin/event.h"
+#include "csrc/values/buffer.h"
 #include "csrc/values/callback_pool.h"
 #include "csrc/values/host_layout.h"
 #include "csrc/values/transfer.h"
 
 namespace pathways::plugin {
-
-Result<values::ValuePtr> CopyNoted(const values::ValuePtr& value, PJRT_Device* device) {
-  PW_ASSIGN_OR_RETURN(values::ValuePtr copy, values::CopyValue(value, device));
-  if (capture::Recorder::active()) capture::Recorder::Note(capture::RecordedCopy{value, copy});
-  return copy;
-}
 
 namespace {
 
@@ -28,22 +22,24 @@ std::shared_ptr<Event> FetchNoted(const values::ValuePtr& value, void* destinati
   return values::FetchValue(value, destination, offset, size);
 }
 
-}  // namespace
-
-Status Buffer_CopyToMemory(PJRT_Buffer_CopyToMemory_Args* args) {
-  PW_ASSIGN_OR_RETURN(PJRT_Device * device, args->buffer->client->devices().Of(nullptr, args->dst_memory));
-  PW_ASSIGN_OR_RETURN(const values::ValuePtr value, args->buffer->Get());
-  PW_ASSIGN_OR_RETURN(values::ValuePtr copy, CopyNoted(value, device));
-  args->dst_buffer = new PJRT_Buffer(std::move(copy));
+// Puts a handle of a copy at `made`.
+Status CopyTo(const PJRT_Buffer& source, PJRT_Device* device, PJRT_Memory* memory, PJRT_Buffer** made) {
+  PW_ASSIGN_OR_RETURN(PJRT_Device * found, source.client->devices().Of(device, memory));
+  PW_ASSIGN_OR_RETURN(const values::ValuePtr value, source.Get());
+  PW_ASSIGN_OR_RETURN(values::ValuePtr copy, values::CopyValue(value, found));
+  if (capture::Recorder::active()) capture::Recorder::Note(capture::RecordedCopy{value, copy});
+  *made = new PJRT_Buffer(std::move(copy));
   return OkStatus();
 }
 
+}  // namespace
+
+Status Buffer_CopyToMemory(PJRT_Buffer_CopyToMemory_Args* args) {
+  return CopyTo(*args->buffer, nullptr, args->dst_memory, &args->dst_buffer);
+}
+
 Status Buffer_CopyToDevice(PJRT_Buffer_CopyToDevice_Args* args) {
-  PW_ASSIGN_OR_RETURN(PJRT_Device * device, args->buffer->client->devices().Of(args->dst_device, nullptr));
-  PW_ASSIGN_OR_RETURN(const values::ValuePtr value, args->buffer->Get());
-  PW_ASSIGN_OR_RETURN(values::ValuePtr copy, CopyNoted(value, device));
-  args->dst_buffer = new PJRT_Buffer(std::move(copy));
-  return OkStatus();
+  return CopyTo(*args->buffer, args->dst_device, nullptr, &args->dst_buffer);
 }
 
 Status Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args* args) {

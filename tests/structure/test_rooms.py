@@ -202,6 +202,13 @@ def test_rooms_below_pjrt_know_nothing_of_its_c_api() -> None:
             assert "csrc_generated/pjrt_abi" not in path.read_text(), f"{path.relative_to(ROOT)} needs a device's API"
 
 
+def test_rooms_below_the_plugin_know_nothing_of_its_table() -> None:
+    for room in ("values", "compiled", "capture"):
+        for path in sorted((ROOT / "csrc" / room).glob("*.[ch]*")):
+            found = re.findall(r"PJRT_Api\b|PJRT_\w+_Args", path.read_text())
+            assert not found, f"{path.relative_to(ROOT)} names {found[0]}, which is for csrc/plugin"
+
+
 def test_headers_comments_are_whole() -> None:
     """The formatter breaks a comment's line that is too long, and leaves the indented rest of its entry below."""
     for path in (ROOT / "csrc").rglob("*.h"):
