@@ -1,4 +1,4 @@
-// Files of tensors: saving values that the plugin's buffers hold, loading others in their place.
+// Files of tensors: saving values that buffers hold, loading others in their place.
 #include <pybind11/stl.h>
 
 #include "csrc/base/crc32c.h"

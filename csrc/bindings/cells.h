@@ -1,4 +1,4 @@
-// What Python holds of the plugin's buffers and values.
+// What Python holds of buffers and values.
 //
 // Ownership: handles. Threads: used with the GIL held.
 #ifndef PTPATHWAYS_BINDINGS_CELLS_H_

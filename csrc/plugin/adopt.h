@@ -3,7 +3,7 @@
 // A token is the number that PJRT_Buffer_UnsafePointer gave for a buffer, or that Transfer gave for a result. What
 // Transfer makes belongs to its token until an upload adopts it.
 //
-// Threads: any; AdoptNextUploads concerns only the thread that calls it.
+// Ownership: what is adopted next, and what was declared, is the calling thread's. Threads: any. Locks: none.
 #ifndef PTPATHWAYS_PLUGIN_ADOPT_H_
 #define PTPATHWAYS_PLUGIN_ADOPT_H_
 

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/plugin/client.h"
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/error.h"
 #include "csrc/plugin/event.h"
+#include "csrc/plugin/handles.h"
 #include "csrc/values/buffer.h"
 #include "csrc/values/host_layout.h"
 

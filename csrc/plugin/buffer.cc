@@ -5,11 +5,11 @@
 #include "csrc/capture/recorder.h"
 #include "csrc/plugin/adopt.h"
 #include "csrc/plugin/cell_watch.h"
-#include "csrc/plugin/client.h"
 #include "csrc/plugin/device.h"
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/error.h"
 #include "csrc/plugin/event.h"
+#include "csrc/plugin/handles.h"
 #include "csrc/values/host_layout.h"
 #include "csrc/values/upload.h"
 

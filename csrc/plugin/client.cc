@@ -1,10 +1,10 @@
-#include "csrc/plugin/client.h"
-
+// Clients: making them, and what can be asked of them.
 #include <chrono>
 #include <cstring>
 #include <utility>
 
 #include "csrc/plugin/entry.h"
+#include "csrc/plugin/handles.h"
 
 namespace pathways::plugin {
 namespace {

@@ -12,7 +12,7 @@
 #include "csrc/base/event.h"
 #include "csrc/base/status.h"
 #include "csrc/client/session.h"
-#include "csrc/plugin/client.h"
+#include "csrc/values/client.h"
 #include "csrc_generated/pjrt_abi.h"
 
 struct PJRT_Event {

@@ -1,6 +1,4 @@
 // Programs: making them, and what can be asked of them. Executing is in execute.cc.
-#include "csrc/plugin/executable.h"
-
 #include <algorithm>
 #include <cstring>
 #include <string_view>
@@ -8,8 +6,8 @@
 
 #include "csrc/base/proto.h"
 #include "csrc/compiled/installed.h"
-#include "csrc/plugin/client.h"
 #include "csrc/plugin/entry.h"
+#include "csrc/plugin/handles.h"
 
 struct PJRT_SerializedExecutable {
   std::string bytes;

@@ -13,7 +13,7 @@
 #include "csrc/plugin/device.h"
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/event.h"
-#include "csrc/plugin/executable.h"
+#include "csrc/plugin/handles.h"
 #include "csrc/values/buffer.h"
 #include "csrc/values/upload.h"
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "csrc/base/proto.h"
-#include "csrc/plugin/client.h"
 #include "csrc/plugin/entry.h"
+#include "csrc/plugin/handles.h"
 
 struct PJRT_SerializedTopology {
   std::string bytes;

@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "csrc/values/buffer.h"
 
@@ -74,6 +75,17 @@ Clients& AllClients() {
   return *clients;
 }
 
+// Those that live; let go of without the lock.
+std::vector<std::shared_ptr<ClientState>> LiveClients() {
+  std::vector<std::shared_ptr<ClientState>> live;
+  Clients& clients = AllClients();
+  std::lock_guard lock(clients.mutex);
+  for (const std::weak_ptr<ClientState>& each : clients.states) {
+    if (std::shared_ptr<ClientState> client = each.lock()) live.push_back(std::move(client));
+  }
+  return live;
+}
+
 }  // namespace
 
 void AddClient(const std::shared_ptr<ClientState>& client) {
@@ -83,24 +95,14 @@ void AddClient(const std::shared_ptr<ClientState>& client) {
 }
 
 Result<bool> AttachClients(const std::shared_ptr<client::Session>& session) {
-  Clients& clients = AllClients();
-  std::lock_guard lock(clients.mutex);
-  bool any = false;
-  for (const std::weak_ptr<ClientState>& each : clients.states) {
-    const std::shared_ptr<ClientState> state = each.lock();
-    if (state == nullptr) continue;
-    PW_RETURN_IF_ERROR(state->Attach(session));
-    any = true;
-  }
-  return any;
+  const std::vector<std::shared_ptr<ClientState>> clients = LiveClients();
+  for (const std::shared_ptr<ClientState>& client : clients) PW_RETURN_IF_ERROR(client->Attach(session));
+  return !clients.empty();
 }
 
 Result<std::shared_ptr<ClientState>> LogicalClient() {
-  Clients& clients = AllClients();
-  std::lock_guard lock(clients.mutex);
-  for (const std::weak_ptr<ClientState>& each : clients.states) {
-    std::shared_ptr<ClientState> state = each.lock();
-    if (state != nullptr && state->is_logical()) return state;
+  for (const std::shared_ptr<ClientState>& client : LiveClients()) {
+    if (client->is_logical()) return client;
   }
   return FailedPrecondition("no client of this process has logical devices");
 }

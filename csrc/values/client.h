@@ -3,7 +3,7 @@
 // Ownership: PJRT_Client and everything made through it share one ClientState, which keeps the session alive; so the
 //            caller may destroy things in any order.
 // Threads:   every method may be called from any thread.
-// Locks:     none of its own; its parts have some.
+// Locks:     none of its own, its parts have some; one for the table of all clients, a leaf.
 #ifndef PTPATHWAYS_VALUES_CLIENT_H_
 #define PTPATHWAYS_VALUES_CLIENT_H_
 

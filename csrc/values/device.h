@@ -5,7 +5,8 @@
 // "device".
 //
 // Ownership: owned by the ClientState; the caller borrows pointers.
-// Threads:   immutable after construction, except the binding (atomic) and a memory's user data (guarded by its mutex).
+// Threads:   immutable after construction, except the binding (atomic) and a memory's user data.
+// Locks:     Memory::mutex guards its user data, and is a leaf.
 #ifndef PTPATHWAYS_VALUES_DEVICE_H_
 #define PTPATHWAYS_VALUES_DEVICE_H_
 

@@ -11,6 +11,7 @@
 //
 // Ownership: shared by PJRT buffers, held work and the registry. A value keeps its ClientState alive.
 // Threads:   every method may be called from any thread. Resolve is called once.
+// Locks:     cut_once_, while the tensor is cut out of a larger array; the registry's, a leaf.
 #ifndef PTPATHWAYS_VALUES_VALUE_H_
 #define PTPATHWAYS_VALUES_VALUE_H_
 

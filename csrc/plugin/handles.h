@@ -1,15 +1,17 @@
-// PJRT_Client and PJRT_TopologyDescription.
+// The caller's handles of clients, topologies and programs. Those of devices and buffers are in csrc/values.
 //
-// Ownership: the caller's, until they are destroyed, except for a client's own topology. Both share their
-//            state with everything that is made through them.
-// Threads:   every slot may be called from any thread.
-#ifndef PTPATHWAYS_PLUGIN_CLIENT_H_
-#define PTPATHWAYS_PLUGIN_CLIENT_H_
+// Ownership: the caller's, until they are destroyed, except for a client's own topology. What they stand for is shared
+//            with everything that is made through them.
+// Threads:   every slot may be called from any thread. Locks: none.
+#ifndef PTPATHWAYS_PLUGIN_HANDLES_H_
+#define PTPATHWAYS_PLUGIN_HANDLES_H_
 
+#include <atomic>
 #include <memory>
 #include <utility>
 
 #include "csrc/compiled/compiler.h"
+#include "csrc/compiled/program.h"
 #include "csrc/values/client.h"
 #include "csrc_generated/pjrt_abi.h"
 
@@ -36,4 +38,13 @@ struct PJRT_Client {
   PJRT_TopologyDescription topology;
 };
 
-#endif  // PTPATHWAYS_PLUGIN_CLIENT_H_
+struct PJRT_Executable {
+  std::shared_ptr<const pathways::compiled::Program> program;
+};
+
+struct PJRT_LoadedExecutable {
+  std::shared_ptr<const pathways::compiled::Program> program;
+  std::atomic<bool> deleted{false};
+};
+
+#endif  // PTPATHWAYS_PLUGIN_HANDLES_H_
