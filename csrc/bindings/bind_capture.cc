@@ -11,20 +11,21 @@
 #include "csrc/bindings/guards.h"
 #include "csrc/bindings/tilings.h"
 #include "csrc/bindings/values.h"
-#include "csrc/plugin/buffer.h"
-#include "csrc/plugin/recorder.h"
-#include "csrc/plugin/replay.h"
+#include "csrc/capture/recorder.h"
+#include "csrc/capture/replay.h"
+#include "csrc/plugin/cell_watch.h"
+#include "csrc/values/buffer.h"
 
 namespace py = pybind11;
 
 namespace pathways::bindings {
 namespace {
 
-using plugin::Value;
-using ValuePtr = std::shared_ptr<Value>;
+using values::Value;
+using values::ValuePtr;
 
 struct PyReplay {
-  std::shared_ptr<plugin::Replay> replay;
+  std::shared_ptr<capture::Replay> replay;
 };
 
 // A thread's profile function, taken down. Of one that is written in C, as cProfile's is, sys.getprofile has only the
@@ -73,7 +74,7 @@ PyBuffer BufferOf(const PyValue& value) {
 class Describer {
  public:
   uint64_t Number(const ValuePtr& value) {
-    const uint64_t token = plugin::PublishToken(value);
+    const uint64_t token = values::PublishToken(value);
     if (seen_.insert(token).second) {
       py::dict entry;
       entry["dtype"] = std::string(DTypeName(value->type().dtype));
@@ -99,14 +100,14 @@ class Describer {
   std::set<uint64_t> seen_;
 };
 
-py::dict Describe(const plugin::Recording& recording) {
+py::dict Describe(const capture::Recording& recording) {
   Describer describer;
   py::list events;
   py::list functions;
   std::vector<const client::Function*> known;
-  for (const plugin::RecordedEvent& event : recording) {
+  for (const capture::RecordedEvent& event : recording) {
     py::dict entry;
-    if (const auto* run = std::get_if<plugin::RecordedRun>(&event)) {
+    if (const auto* run = std::get_if<capture::RecordedRun>(&event)) {
       auto at = std::find(known.begin(), known.end(), run->function.get());
       entry["kind"] = "run";
       entry["function"] = at - known.begin();
@@ -121,18 +122,18 @@ py::dict Describe(const plugin::Recording& recording) {
       entry["results"] = describer.Numbers(run->results);
       entry["donated"] = run->donated;
       entry["passed"] = run->program->passed;
-    } else if (const auto* gang = std::get_if<plugin::RecordedGang>(&event)) {
+    } else if (const auto* gang = std::get_if<capture::RecordedGang>(&event)) {
       entry["kind"] = "gang";
       entry["what"] = gang->what;
-    } else if (const auto* upload = std::get_if<plugin::RecordedUpload>(&event)) {
+    } else if (const auto* upload = std::get_if<capture::RecordedUpload>(&event)) {
       entry["kind"] = "upload";
       entry["value"] = describer.Number(upload->value);
       entry["digest"] = upload->digest;
-    } else if (const auto* copy = std::get_if<plugin::RecordedCopy>(&event)) {
+    } else if (const auto* copy = std::get_if<capture::RecordedCopy>(&event)) {
       entry["kind"] = "copy";
       entry["source"] = describer.Number(copy->source);
       entry["result"] = describer.Number(copy->result);
-    } else if (const auto* fetch = std::get_if<plugin::RecordedFetch>(&event)) {
+    } else if (const auto* fetch = std::get_if<capture::RecordedFetch>(&event)) {
       entry["kind"] = "fetch";
       entry["value"] = describer.Number(fetch->value);
       entry["own"] = fetch->own;
@@ -150,22 +151,22 @@ py::dict Describe(const plugin::Recording& recording) {
 PyReplay MakeReplay(const PyProgram& program, const std::vector<std::tuple<std::string, size_t, bool, PyValue>>& inputs,
                     const std::vector<std::tuple<std::vector<size_t>, bool, PyValue>>& outputs, size_t states,
                     size_t feeds) {
-  using Kind = plugin::ReplayInput::Kind;
-  std::vector<plugin::ReplayInput> sources;
+  using Kind = capture::ReplayInput::Kind;
+  std::vector<capture::ReplayInput> sources;
   for (const auto& [kind, index, may_donate, like] : inputs) {
     const Kind from = kind == "constant" ? Kind::kConstant : kind == "state" ? Kind::kState : Kind::kFeed;
     sources.push_back({from, index, may_donate, like.value});
   }
-  std::vector<plugin::ReplayOutput> places;
+  std::vector<capture::ReplayOutput> places;
   for (const auto& [written, returned, like] : outputs) places.push_back({written, returned, like.value});
-  return {Unwrap(plugin::Replay::Create(program.program, std::move(sources), std::move(places), states, feeds))};
+  return {Unwrap(capture::Replay::Create(program.program, std::move(sources), std::move(places), states, feeds))};
 }
 
 std::vector<uint64_t> RunReplay(const PyReplay& self, const py::sequence& feeds) {
-  std::vector<plugin::ReplayFeed> fed;
+  std::vector<capture::ReplayFeed> fed;
   std::vector<py::array> keep;
   for (const py::handle& feed : feeds) {
-    plugin::ReplayFeed& item = fed.emplace_back();
+    capture::ReplayFeed& item = fed.emplace_back();
     if (!py::isinstance<py::array>(feed)) {
       item.value = feed.cast<const PyValue&>().value;
       continue;
@@ -182,7 +183,7 @@ std::vector<uint64_t> RunReplay(const PyReplay& self, const py::sequence& feeds)
   if (!returned.ok()) Raise(returned.status());
   std::vector<uint64_t> tokens;
   for (const ValuePtr& value : *returned) {
-    plugin::ClaimToken(value);
+    values::ClaimToken(value);
     tokens.push_back(value->token());
   }
   return tokens;
@@ -218,7 +219,7 @@ void BindCapture(py::module_& module) {
       .def_property_readonly("token",
                              [](const PyCell& self) {
                                const ValuePtr value = self.cell->value();
-                               return value != nullptr ? plugin::PublishToken(value) : 0;
+                               return value != nullptr ? values::PublishToken(value) : 0;
                              })
       .def_property_readonly("value",
                              [](const PyCell& self) -> py::object {
@@ -238,16 +239,16 @@ void BindCapture(py::module_& module) {
         return cells;
       },
       py::arg("ask"));
-  module.def("start_recording", [] { Check(plugin::Recorder::Start()); });
+  module.def("start_recording", [] { Check(capture::Recorder::Start()); });
   module.def("stop_recording", [] {
-    const plugin::Recording recording = plugin::Recorder::Stop();
+    const capture::Recording recording = capture::Recorder::Stop();
     return Describe(recording);
   });
   module.def(
       "digest",
       [](const py::array& array) {
         if (!(array.flags() & py::array::c_style)) Raise(InvalidArgument("the array must be dense and row-major"));
-        return plugin::Digest(array.data(), static_cast<size_t>(array.nbytes()));
+        return capture::Digest(array.data(), static_cast<size_t>(array.nbytes()));
       },
       py::arg("array"));
   py::class_<PyReplay>(module, "Replay")

@@ -1,10 +1,10 @@
-// Files of tensors: saving values that the plugin's buffers hold, loading others in their place.
+// Files of tensors: saving values that buffers hold, loading others in their place.
 #include <pybind11/stl.h>
 
 #include "csrc/base/crc32c.h"
 #include "csrc/bindings/bindings.h"
 #include "csrc/bindings/cells.h"
-#include "csrc/plugin/files.h"
+#include "csrc/values/files.h"
 
 namespace py = pybind11;
 
@@ -37,11 +37,11 @@ PyFileOperation SaveValues(uint32_t host, const std::string& path, uint64_t file
   save.file_bytes = file_bytes;
   save.create = create;
   save.header = header;
-  std::vector<plugin::SavedValue> saved;
+  std::vector<values::SavedValue> saved;
   saved.reserve(values.size());
   for (const auto& [value, shard, boxes] : values) saved.push_back({value.value, shard, ToBoxes(boxes)});
   py::gil_scoped_release release;
-  return {plugin::SaveValues(std::move(save), std::move(saved))};
+  return {values::SaveValues(std::move(save), std::move(saved))};
 }
 
 PyFileOperation LoadValues(const std::shared_ptr<client::Session>& session, uint32_t host,
@@ -52,7 +52,7 @@ PyFileOperation LoadValues(const std::shared_ptr<client::Session>& session, uint
   for (const auto& [path, bytes, crc32c] : files)
     load.files.push_back({path, bytes, crc32c.has_value(), crc32c.value_or(0)});
   for (const auto& [value, shard, boxes] : values) {
-    load.shards.push_back(Unwrap(plugin::LoadOf(*value.value, shard, ToBoxes(boxes))));
+    load.shards.push_back(Unwrap(values::LoadOf(*value.value, shard, ToBoxes(boxes))));
   }
   py::gil_scoped_release release;
   return {session->files().Load(std::move(load))};
@@ -94,7 +94,7 @@ void BindFiles(py::module_& module) {
           py::gil_scoped_release release;
           std::vector<PyValue> values;
           for (const PyValue& each : like) {
-            PW_ASSIGN_OR_RETURN(std::shared_ptr<plugin::Value> value, plugin::AnnounceValue(*each.value));
+            PW_ASSIGN_OR_RETURN(values::ValuePtr value, values::AnnounceValue(*each.value));
             values.push_back({std::move(value)});
           }
           return values;

@@ -8,12 +8,13 @@
 #include "csrc/bindings/cells.h"
 #include "csrc/bindings/tilings.h"
 #include "csrc/bindings/values.h"
+#include "csrc/compiled/installed.h"
 #include "csrc/plugin/adopt.h"
-#include "csrc/plugin/buffer.h"
-#include "csrc/plugin/client.h"
-#include "csrc/plugin/compiles.h"
 #include "csrc/plugin/error.h"
-#include "csrc/plugin/source.h"
+#include "csrc/values/buffer.h"
+#include "csrc/values/client.h"
+#include "csrc/values/fetch_clock.h"
+#include "csrc/values/upload.h"
 
 namespace py = pybind11;
 
@@ -49,18 +50,18 @@ void TellOfCompile(PyObject* listener, const hlo::HloSummary& module, const std:
 
 // "batch", "copy", or a tiling; the same way back.
 py::object SetUploadLayout(const py::object& layout) {
-  plugin::UploadLayout wanted;
+  values::UploadLayout wanted;
   if (!py::isinstance<py::str>(layout)) {
-    wanted.kind = plugin::UploadLayout::Kind::kTiling;
+    wanted.kind = values::UploadLayout::Kind::kTiling;
     wanted.tiling = ToTiling(layout.cast<TilingParts>());
   } else if (layout.cast<std::string>() == "copy") {
-    wanted.kind = plugin::UploadLayout::Kind::kCopy;
+    wanted.kind = values::UploadLayout::Kind::kCopy;
   } else if (layout.cast<std::string>() != "batch") {
     Raise(InvalidArgument("expected 'batch', 'copy' or a tiling, got '" + layout.cast<std::string>() + "'"));
   }
-  const plugin::UploadLayout before = plugin::SetUploadLayout(std::move(wanted));
-  if (before.kind == plugin::UploadLayout::Kind::kTiling) return TilingToPython(before.tiling);
-  return py::str(before.kind == plugin::UploadLayout::Kind::kCopy ? "copy" : "batch");
+  const values::UploadLayout before = values::SetUploadLayout(std::move(wanted));
+  if (before.kind == values::UploadLayout::Kind::kTiling) return TilingToPython(before.tiling);
+  return py::str(before.kind == values::UploadLayout::Kind::kCopy ? "copy" : "batch");
 }
 
 }  // namespace
@@ -77,11 +78,11 @@ void BindPlugin(py::module_& module) {
   module.def(
       "bind_device",
       [](int64_t index, std::vector<uint32_t> devices) {
-        Check(Unwrap(plugin::LogicalClient())->Bind(index, std::move(devices)));
+        Check(Unwrap(values::LogicalClient())->Bind(index, std::move(devices)));
       },
       py::arg("index"), py::arg("devices"));
   module.def(
-      "unbind_device", [](int64_t index) { Check(Unwrap(plugin::LogicalClient())->Bind(index, {})); },
+      "unbind_device", [](int64_t index) { Check(Unwrap(values::LogicalClient())->Bind(index, {})); },
       py::arg("index"));
   module.def("set_upload_layout", &SetUploadLayout, py::arg("layout"));
   module.def(
@@ -96,7 +97,7 @@ void BindPlugin(py::module_& module) {
       "live_cells",
       [](int64_t index) {
         std::vector<PyCell> cells;
-        const auto client = Unwrap(plugin::LogicalClient());
+        const auto client = Unwrap(values::LogicalClient());
         for (const auto& cell : client->live().CellsOn(client->devices().Find(index))) cells.push_back({cell});
         return cells;
       },
@@ -106,7 +107,7 @@ void BindPlugin(py::module_& module) {
       [](const PyBuffer& buffer, int64_t device, std::vector<int64_t> dims, const std::optional<TilingParts>& tiling) {
         const uint64_t token =
             Unwrap(plugin::AdoptBuffer(buffer.buffer, device, std::move(dims), ToTiling(tiling), 0, false));
-        std::shared_ptr<plugin::Value> value = plugin::ReleaseClaim(token);
+        values::ValuePtr value = values::ReleaseClaim(token);
         value->DropHolder();
         return PyValue{std::move(value)};
       },
@@ -115,28 +116,28 @@ void BindPlugin(py::module_& module) {
       "set_source_locator",
       [](const py::object& locator) {
         if (locator.is_none()) {
-          plugin::SetSourceLocator(nullptr);
+          compiled::SetSourceLocator(nullptr);
           return;
         }
         // Leaked: a compile may hold it while another thread replaces it.
         PyObject* raw = py::object(locator).release().ptr();
-        plugin::SetSourceLocator([raw] { return Locate(raw); });
+        compiled::SetSourceLocator([raw] { return Locate(raw); });
       },
       py::arg("locator"));
   module.def(
       "set_compile_listener",
       [](const py::object& listener) {
         if (listener.is_none()) {
-          plugin::SetCompileListener(nullptr);
+          compiled::SetCompileListener(nullptr);
           return;
         }
         PyObject* raw = py::object(listener).release().ptr();  // leaked, as above
-        plugin::SetCompileListener([raw](const hlo::HloSummary& summary, const std::string& source, size_t numbers) {
+        compiled::SetCompileListener([raw](const hlo::HloSummary& summary, const std::string& source, size_t numbers) {
           TellOfCompile(raw, summary, source, numbers);
         });
       },
       py::arg("listener"));
-  module.def("account_fetches_of_this_thread", &plugin::FetchClock::AccountThisThread, py::arg("account"));
+  module.def("account_fetches_of_this_thread", &values::FetchClock::AccountThisThread, py::arg("account"));
   module.def(
       "transfer",
       [](uint64_t token, int64_t device) {
@@ -152,7 +153,7 @@ void BindPlugin(py::module_& module) {
       py::arg("tokens"));
   module.def(
       "attach_clients",
-      [](const std::shared_ptr<client::Session>& session) { return Unwrap(plugin::AttachClients(session)); },
+      [](const std::shared_ptr<client::Session>& session) { return Unwrap(values::AttachClients(session)); },
       py::arg("session"));
 }
 

@@ -1,4 +1,4 @@
-// What Python holds of the plugin's buffers and values.
+// What Python holds of buffers and values.
 //
 // Ownership: handles. Threads: used with the GIL held.
 #ifndef PTPATHWAYS_BINDINGS_CELLS_H_
@@ -6,16 +6,16 @@
 
 #include <memory>
 
-#include "csrc/plugin/buffer.h"
-#include "csrc/plugin/value.h"
+#include "csrc/values/buffer.h"
+#include "csrc/values/value.h"
 
 namespace pathways::bindings {
 
 struct PyCell {
-  std::shared_ptr<plugin::BufferCell> cell;
+  std::shared_ptr<values::BufferCell> cell;
 };
 struct PyValue {
-  std::shared_ptr<plugin::Value> value;
+  values::ValuePtr value;
 };
 
 }  // namespace pathways::bindings

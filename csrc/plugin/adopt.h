@@ -1,9 +1,9 @@
 // Tokens: how Python names values that torch_xla holds, and hands values to torch_xla.
 //
 // A token is the number that PJRT_Buffer_UnsafePointer gave for a buffer, or that Transfer gave for a result. What
-// Transfer makes belongs to its token until an upload adopts it or it is released.
+// Transfer makes belongs to its token until an upload adopts it.
 //
-// Threads: any; AdoptNextUploads concerns only the thread that calls it.
+// Ownership: what is adopted next, and what was declared, is the calling thread's. Threads: any. Locks: none.
 #ifndef PTPATHWAYS_PLUGIN_ADOPT_H_
 #define PTPATHWAYS_PLUGIN_ADOPT_H_
 
@@ -14,6 +14,8 @@
 #include "csrc/base/status.h"
 #include "csrc/base/tiling.h"
 #include "csrc/client/session.h"
+#include "csrc/values/client.h"
+#include "csrc/values/value.h"
 
 namespace pathways::plugin {
 
@@ -47,8 +49,13 @@ struct Declared {
 // What was declared, in order.
 std::vector<Declared> StopDeclaring();
 
-// Drops what a token from Transfer owns, when nobody adopts it. Unknown tokens are ignored.
-void ReleaseToken(uint64_t token);
+// --- for PJRT_Client_BufferFromHostBuffer, of the calling thread
+// The value that the next upload gives, whose hold (AddHolder) passes to the caller; null: the upload is one.
+values::ValuePtr TakeNextUpload();
+bool Declares();
+// What an upload gives while the thread declares.
+Result<values::ValuePtr> Declare(const std::shared_ptr<values::ClientState>& client, PJRT_Device* device,
+                                 const TensorType& type, const TilingPtr& tiling);
 
 }  // namespace pathways::plugin
 

@@ -1,25 +1,18 @@
 #include "csrc/plugin/api.h"
 
-#include "csrc/plugin/async_transfer.h"
-#include "csrc/plugin/buffer.h"
-#include "csrc/plugin/client.h"
-#include "csrc/plugin/device.h"
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/error.h"
-#include "csrc/plugin/event.h"
-#include "csrc/plugin/executable.h"
-#include "csrc/plugin/named_value.h"
+#include "csrc/values/named_value.h"
 
 namespace pathways::plugin {
-namespace {
 
 Status Plugin_Initialize(PJRT_Plugin_Initialize_Args*) { return OkStatus(); }
 
 // Versions that decide in which form callers send their programs: those that the oldest plugin of a worker we support
 // reads. Newer callers write the older form.
 Status Plugin_Attributes(PJRT_Plugin_Attributes_Args* args) {
-  static const NamedValueList* const attributes = [] {
-    auto* list = new NamedValueList;  // leaked: callers keep pointers to it
+  static const values::NamedValueList* const attributes = [] {
+    auto* list = new values::NamedValueList;  // leaked: callers keep pointers to it
     list->Add("xla_version", int64_t{2});
     list->Add("stablehlo_current_version", std::vector<int64_t>{1, 10, 0});
     list->Add("stablehlo_minimum_version", std::vector<int64_t>{0, 9, 0});
@@ -30,7 +23,7 @@ Status Plugin_Attributes(PJRT_Plugin_Attributes_Args* args) {
   return OkStatus();
 }
 
-PJRT_Api MakeTable() {
+static PJRT_Api MakeTable() {
   PJRT_Api api{};
   api.struct_size = sizeof(PJRT_Api);
   api.pjrt_api_version.struct_size = sizeof(PJRT_Api_Version);
@@ -42,9 +35,13 @@ PJRT_Api MakeTable() {
   api.PJRT_Error_GetCode = &Error_GetCode;
   api.PJRT_Error_ForEachPayload = &Error_ForEachPayload;
 
-// PLAIN: no object to act on. ACTS: the first field after the header is one. Both name the last field they need.
-#define PLAIN(name, last) api.PJRT_##name = &Entry<"PJRT_" #name, &name, &PJRT_##name##_Args::last, false>
-#define ACTS(name, last) api.PJRT_##name = &Entry<"PJRT_" #name, &name, &PJRT_##name##_Args::last, true>
+// Declares a slot's function, which nobody else calls, and puts it into the table. PLAIN: no object to act on. ACTS:
+// the first field after the header is one. Both name the last field they need.
+#define PUT(name, last, acts)            \
+  Status name(PJRT_##name##_Args* args); \
+  api.PJRT_##name = &Entry<"PJRT_" #name, &name, &PJRT_##name##_Args::last, acts>
+#define PLAIN(name, last) PUT(name, last, false)
+#define ACTS(name, last) PUT(name, last, true)
 #define MISSING(name) api.PJRT_##name = &MissingEntry<"PJRT_" #name, PJRT_##name##_Args>
 
   PLAIN(Plugin_Initialize, extension_start);
@@ -193,13 +190,13 @@ PJRT_Api MakeTable() {
   ACTS(AsyncHostToDeviceTransferManager_SetBufferError, error_message_size);
   ACTS(AsyncHostToDeviceTransferManager_AddMetadata, transfer_manager);
 
+#undef PUT
 #undef PLAIN
 #undef ACTS
 #undef MISSING
   return api;
 }
 
-}  // namespace
 }  // namespace pathways::plugin
 
 const PJRT_Api* GetPjrtApi() {

@@ -1,11 +1,32 @@
-#include "csrc/plugin/async_transfer.h"
-
+// PJRT_AsyncHostToDeviceTransferManager: buffers whose bytes the caller brings later, piece by piece.
+//
+// Ownership: the caller's, until Destroy. Buffers retrieved from it live on; those never filled fail then.
+// Threads:   every slot may be called from any thread, one transfer per buffer at a time.
+#include <memory>
+#include <mutex>
 #include <utility>
+#include <vector>
 
-#include "csrc/plugin/buffer.h"
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/error.h"
-#include "csrc/plugin/host_layout.h"
+#include "csrc/plugin/event.h"
+#include "csrc/plugin/handles.h"
+#include "csrc/values/buffer.h"
+#include "csrc/values/host_layout.h"
+
+struct PJRT_AsyncHostToDeviceTransferManager {
+  struct Slot {
+    pathways::values::ValuePtr value;
+    bool retrieved = false;
+    bool finished = false;  // filled, or failed
+  };
+  ~PJRT_AsyncHostToDeviceTransferManager();
+
+  std::shared_ptr<pathways::values::ClientState> client;
+  PJRT_Device* device = nullptr;
+  std::mutex mutex;
+  std::vector<Slot> slots;  // guarded by mutex; its size is constant
+};
 
 namespace pathways::plugin {
 namespace {
@@ -49,7 +70,7 @@ PJRT_AsyncHostToDeviceTransferManager::~PJRT_AsyncHostToDeviceTransferManager() 
 namespace pathways::plugin {
 
 Status Client_CreateBuffersForAsyncHostToDevice(PJRT_Client_CreateBuffersForAsyncHostToDevice_Args* args) {
-  const std::shared_ptr<ClientState>& client = args->client->state;
+  const std::shared_ptr<values::ClientState>& client = args->client->state;
   PW_ASSIGN_OR_RETURN(PJRT_Device * device, client->devices().Of(nullptr, args->memory));
   if (args->shape_specs == nullptr && args->num_shape_specs > 0) return InvalidArgument("the shapes are null");
   auto manager = std::make_unique<Manager>();
@@ -60,14 +81,14 @@ Status Client_CreateBuffersForAsyncHostToDevice(PJRT_Client_CreateBuffersForAsyn
     const auto* spec = reinterpret_cast<const PJRT_ShapeSpec*>(at);
     if (!Has(spec, &PJRT_ShapeSpec::element_type)) return InvalidArgument("a PJRT_ShapeSpec is too short");
     at += sizeof(PJRT_ShapeSpec);  // an array of the caller's structs, all of the size they have had since 0.69
-    PW_ASSIGN_OR_RETURN(const TensorType type, TypeFromC(spec->element_type, spec->dims, spec->num_dims));
+    PW_ASSIGN_OR_RETURN(const TensorType type, values::TypeFromC(spec->element_type, spec->dims, spec->num_dims));
     if (args->device_layouts != nullptr && i < args->num_device_layouts) {
-      PW_RETURN_IF_ERROR(CheckDeviceLayout(args->device_layouts[i], type));
+      PW_RETURN_IF_ERROR(values::CheckDeviceLayout(args->device_layouts[i], type));
     }
     PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr devices, device->Bound());
     if (devices->size() > 1) return Unimplemented("transfers in pieces go to single devices, and this is a slice");
     PW_ASSIGN_OR_RETURN(client::Shard shard, client->session()->buffers().Declare(devices->front(), type));
-    manager->slots.push_back({std::make_shared<Value>(client, device, std::move(shard))});
+    manager->slots.push_back({std::make_shared<values::Value>(client, device, std::move(shard))});
   }
   args->transfer_manager = manager.release();
   return OkStatus();
@@ -82,7 +103,7 @@ Status AsyncHostToDeviceTransferManager_TransferData(PJRT_AsyncHostToDeviceTrans
   Manager& manager = *args->transfer_manager;
   PW_RETURN_IF_ERROR(
       Transfer(manager, args->buffer_index, args->data, args->offset, args->transfer_size, args->is_last_transfer));
-  args->done_with_h2d_transfer = manager.client->NewEvent(Event::Done(OkStatus()), true);  // copied
+  args->done_with_h2d_transfer = NewEvent(*manager.client, Event::Done(OkStatus()), true);  // copied
   return OkStatus();
 }
 
@@ -92,20 +113,20 @@ Status AsyncHostToDeviceTransferManager_TransferLiteral(
   PW_RETURN_IF_ERROR(CheckIndex(manager, args->buffer_index));
   const TensorType& wanted = manager.slots[static_cast<size_t>(args->buffer_index)].value->type();
   PW_ASSIGN_OR_RETURN(const TensorType type,
-                      TypeFromC(args->shape_element_type, args->shape_dims, args->shape_num_dims));
+                      values::TypeFromC(args->shape_element_type, args->shape_dims, args->shape_num_dims));
   if (type != wanted) {
     return InvalidArgument("expected a literal of " + wanted.ToString() + ", got " + type.ToString());
   }
-  PW_ASSIGN_OR_RETURN(const ByteStrides strides, StridesOf(args->shape_layout, type));
+  PW_ASSIGN_OR_RETURN(const values::ByteStrides strides, values::StridesOf(args->shape_layout, type));
   std::vector<char> dense;
   const void* data = args->data;
-  if (data != nullptr && !IsRowMajor(type, strides)) {
+  if (data != nullptr && !values::IsRowMajor(type, strides)) {
     dense.resize(static_cast<size_t>(type.ByteSize()));
-    CopyElements(type, data, strides, dense.data(), RowMajorStrides(type));
+    values::CopyElements(type, data, strides, dense.data(), values::RowMajorStrides(type));
     data = dense.data();
   }
   PW_RETURN_IF_ERROR(Transfer(manager, args->buffer_index, data, 0, type.ByteSize(), true));
-  args->done_with_h2d_transfer = manager.client->NewEvent(Event::Done(OkStatus()), true);
+  args->done_with_h2d_transfer = NewEvent(*manager.client, Event::Done(OkStatus()), true);
   return OkStatus();
 }
 

@@ -1,22 +1,16 @@
-#include "csrc/plugin/client.h"
-
+// Clients: making them, and what can be asked of them.
 #include <chrono>
 #include <cstring>
-#include <mutex>
-#include <set>
-#include <string_view>
 #include <utility>
 
-#include "csrc/plugin/buffer.h"
 #include "csrc/plugin/entry.h"
-#include "csrc/plugin/event.h"
-#include "csrc/plugin/length_families.h"
+#include "csrc/plugin/handles.h"
 
 namespace pathways::plugin {
 namespace {
 
-Result<ClientOptions> ReadOptions(const PJRT_NamedValue* values, size_t count) {
-  ClientOptions options;
+Result<values::ClientOptions> ReadOptions(const PJRT_NamedValue* values, size_t count) {
+  values::ClientOptions options;
   if (count > 0 && values == nullptr) return InvalidArgument("the client's options are null, but counted");
   for (size_t i = 0; i < count; ++i) {
     const PJRT_NamedValue& value = values[i];
@@ -52,114 +46,14 @@ Result<std::shared_ptr<client::Session>> CurrentSession() {
 
 }  // namespace
 
-ClientState::ClientState(std::shared_ptr<client::Session> session, const ClientOptions& options)
-    : logical_(options.logical_devices > 0),
-      session_(std::move(session)),
-      sequencer_(std::make_shared<Sequencer>(options.gang_timeout)),
-      live_(std::make_unique<LiveBuffers>()),
-      lengths_(std::make_unique<LengthFamilies>()) {
-  topology_.state = this;
-}
-
-ClientState::~ClientState() = default;
-
-Result<std::shared_ptr<ClientState>> ClientState::Create(std::shared_ptr<client::Session> session,
-                                                         const ClientOptions& options) {
-  const std::vector<wire::HostDescription> hosts = session->hosts();
-  const std::string cluster = session->cluster();
-  std::shared_ptr<ClientState> state(new ClientState(std::move(session), options));
-  std::vector<int64_t> live;
-  std::set<std::string> platforms;
-  for (const wire::HostDescription& host : hosts) {
-    if (!host.alive || host.devices.empty()) continue;
-    for (size_t i = 0; i < host.devices.size(); ++i) live.push_back(host.first_device + static_cast<int64_t>(i));
-    platforms.insert(host.platform + " " + host.platform_version);
-  }
-  const std::vector<int64_t>& bound = options.devices.empty() ? live : options.devices;
-  if (bound.empty()) {
-    return FailedPrecondition("cluster '" + cluster + "' has no devices; start workers first");
-  }
-  state->platform_version_ = "ptpathways over";
-  for (const std::string& platform : platforms) state->platform_version_ += " " + platform + ";";
-  if (!platforms.empty()) state->platform_version_.pop_back();
-  if (state->is_logical()) {
-    state->devices_.AddLogical(state.get(), options.logical_devices);
-  } else {
-    PW_RETURN_IF_ERROR(state->devices_.AddBound(state.get(), hosts, bound));
-  }
-  return state;
-}
-
-Status ClientState::Bind(int64_t id, std::vector<uint32_t> devices) {
-  PJRT_Device* const device = logical_ ? devices_.Find(id) : nullptr;
-  if (device == nullptr) {
-    return InvalidArgument("expected a logical device below " + std::to_string(logical_ ? devices_.all().size() : 0) +
-                           ", got " + std::to_string(id));
-  }
-  device->Bind(devices.empty() ? nullptr : std::make_shared<const std::vector<uint32_t>>(std::move(devices)));
-  return OkStatus();
-}
-
-PJRT_Event* ClientState::NewEvent(std::shared_ptr<Event> event, bool direct) const {
-  return new PJRT_Event{std::move(event), session(), direct};
-}
-
-Status ClientState::Attach(std::shared_ptr<client::Session> session) {
-  if (!logical_) PW_RETURN_IF_ERROR(devices_.CheckSame(*session));
-  session_.store(std::move(session));
-  if (!logical_) return OkStatus();
-  for (PJRT_Device* device : devices_.all()) device->Bind(nullptr);
-  return OkStatus();
-}
-
-namespace {
-
-struct Clients {
-  std::mutex mutex;
-  std::vector<std::weak_ptr<ClientState>> states;  // guarded by mutex
-};
-
-Clients& AllClients() {
-  static auto* const clients = new Clients;  // leaked: PJRT may be asked during interpreter shutdown
-  return *clients;
-}
-
-}  // namespace
-
-Result<bool> AttachClients(const std::shared_ptr<client::Session>& session) {
-  Clients& clients = AllClients();
-  std::lock_guard lock(clients.mutex);
-  bool any = false;
-  for (const std::weak_ptr<ClientState>& each : clients.states) {
-    const std::shared_ptr<ClientState> state = each.lock();
-    if (state == nullptr) continue;
-    PW_RETURN_IF_ERROR(state->Attach(session));
-    any = true;
-  }
-  return any;
-}
-
-Result<std::shared_ptr<ClientState>> LogicalClient() {
-  Clients& clients = AllClients();
-  std::lock_guard lock(clients.mutex);
-  for (const std::weak_ptr<ClientState>& each : clients.states) {
-    std::shared_ptr<ClientState> state = each.lock();
-    if (state != nullptr && state->is_logical()) return state;
-  }
-  return FailedPrecondition("no client of this process has logical devices");
-}
-
 Status Client_Create(PJRT_Client_Create_Args* args) {
   NoteForks();
-  PW_ASSIGN_OR_RETURN(const ClientOptions options, ReadOptions(args->create_options, args->num_options));
+  PW_ASSIGN_OR_RETURN(const values::ClientOptions options, ReadOptions(args->create_options, args->num_options));
   PW_ASSIGN_OR_RETURN(std::shared_ptr<client::Session> session, CurrentSession());
-  PW_ASSIGN_OR_RETURN(std::shared_ptr<ClientState> state, ClientState::Create(std::move(session), options));
-  {
-    Clients& clients = AllClients();
-    std::lock_guard lock(clients.mutex);
-    clients.states.push_back(state);
-  }
-  args->client = new PJRT_Client{std::move(state)};
+  PW_ASSIGN_OR_RETURN(std::shared_ptr<values::ClientState> state,
+                      values::ClientState::Create(std::move(session), options));
+  values::AddClient(state);
+  args->client = new PJRT_Client(std::move(state));
   return OkStatus();
 }
 
@@ -234,7 +128,7 @@ Status Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignment_Args* 
 }
 
 Status Client_TopologyDescription(PJRT_Client_TopologyDescription_Args* args) {
-  args->topology = args->client->state->topology();
+  args->topology = &args->client->topology;
   return OkStatus();
 }
 

@@ -1,87 +1,10 @@
-// Devices, their descriptions and memories, as callers of the plugin see them.
+// On which device a thread is about to execute.
 //
-// A device of the plugin is a logical device of the client: its id is its position, and it is bound to a slice of the
-// cluster's devices (paper 4.1, virtual devices). Bindings may come late, go, and change. Each has one memory, of kind
-// "device".
-//
-// Ownership: owned by the ClientState; the caller borrows pointers.
-// Threads:   immutable after construction, except the binding (atomic) and a memory's user data (guarded by its mutex).
+// Ownership: a pointer of each thread; devices are their client's. Threads: a call concerns the thread that makes it.
 #ifndef PTPATHWAYS_PLUGIN_DEVICE_H_
 #define PTPATHWAYS_PLUGIN_DEVICE_H_
 
-#include <atomic>
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "csrc/base/status.h"
-#include "csrc/client/session.h"
-#include "csrc/plugin/named_value.h"
-#include "csrc_generated/pjrt_abi.h"
-
-namespace pathways::plugin {
-class ClientState;
-}
-
-struct PJRT_DeviceDescription {
-  int id = 0;
-  std::string kind;
-  std::string debug_string;
-  std::string to_string;
-  pathways::plugin::NamedValueList attributes;
-};
-
-namespace pathways::plugin {
-
-struct Memory final : PJRT_Memory {
-  explicit Memory(PJRT_Device* of);
-  ~Memory();
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-
-  PJRT_Device* const device;
-  std::string debug_string;
-  std::string to_string;
-  std::mutex mutex;
-  // Guarded by mutex: the caller's key -> its value and how to destroy it.
-  std::map<const void*, std::pair<void*, void (*)(void*)>> user_data;
-};
-
-inline constexpr char kMemoryKind[] = "device";
-inline constexpr int kMemoryKindId = 0x70770001;  // any number, equal for equal kinds
-
-}  // namespace pathways::plugin
-
-struct PJRT_Device {
-  using DeviceListPtr = std::shared_ptr<const std::vector<uint32_t>>;
-
-  // Bound for good to one device of the cluster.
-  PJRT_Device(pathways::plugin::ClientState* owner, int id, uint32_t bound_to,
-              const pathways::wire::HostDescription& host, size_t host_ordinal);
-  // Not bound yet.
-  PJRT_Device(pathways::plugin::ClientState* owner, int id);
-
-  // The cluster's numbers of the devices of its slice, of which there is at least one; null while it is not bound.
-  DeviceListPtr devices() const { return bound_.load(); }
-  // The same, or FAILED_PRECONDITION, which says that the slice was freed.
-  pathways::Result<DeviceListPtr> Bound() const;
-  void Bind(DeviceListPtr devices) { bound_.store(std::move(devices)); }
-
-  pathways::plugin::ClientState* const client;
-  const std::string island;  // of a device that is bound for good
-  const std::string reach;   // the same: devices of one computation have it in common
-  PJRT_DeviceDescription description;
-  pathways::plugin::Memory memory;
-  PJRT_Memory* const memories[1];
-  PJRT_Device* const self[1];
-
- private:
-  std::atomic<DeviceListPtr> bound_;
-};
+#include "csrc/values/device.h"
 
 namespace pathways::plugin {
 
@@ -90,31 +13,6 @@ namespace pathways::plugin {
 // this PJRT_Buffer_Device can let it pass, and Execute says what is wrong.
 PJRT_Device* AboutToExecuteOn();
 void ForgetExecution();
-
-Status DeviceDescription_Id(PJRT_DeviceDescription_Id_Args* args);
-Status DeviceDescription_ProcessIndex(PJRT_DeviceDescription_ProcessIndex_Args* args);
-Status DeviceDescription_Attributes(PJRT_DeviceDescription_Attributes_Args* args);
-Status DeviceDescription_Kind(PJRT_DeviceDescription_Kind_Args* args);
-Status DeviceDescription_DebugString(PJRT_DeviceDescription_DebugString_Args* args);
-Status DeviceDescription_ToString(PJRT_DeviceDescription_ToString_Args* args);
-
-Status Device_GetDescription(PJRT_Device_GetDescription_Args* args);
-Status Device_IsAddressable(PJRT_Device_IsAddressable_Args* args);
-Status Device_LocalHardwareId(PJRT_Device_LocalHardwareId_Args* args);
-Status Device_AddressableMemories(PJRT_Device_AddressableMemories_Args* args);
-Status Device_DefaultMemory(PJRT_Device_DefaultMemory_Args* args);
-Status Device_MemoryStats(PJRT_Device_MemoryStats_Args* args);
-Status Device_GetAttributes(PJRT_Device_GetAttributes_Args* args);
-Status Device_CreateAsyncTrackingEvent(PJRT_Device_CreateAsyncTrackingEvent_Args* args);
-Status AsyncTrackingEvent_Destroy(PJRT_AsyncTrackingEvent_Destroy_Args* args);
-Status Device_PoisonExecution(PJRT_Device_PoisonExecution_Args* args);
-
-Status Memory_Id(PJRT_Memory_Id_Args* args);
-Status Memory_Kind(PJRT_Memory_Kind_Args* args);
-Status Memory_Kind_Id(PJRT_Memory_Kind_Id_Args* args);
-Status Memory_DebugString(PJRT_Memory_DebugString_Args* args);
-Status Memory_ToString(PJRT_Memory_ToString_Args* args);
-Status Memory_AddressableByDevices(PJRT_Memory_AddressableByDevices_Args* args);
 
 }  // namespace pathways::plugin
 

@@ -1,6 +1,7 @@
 // PJRT_Error: a Status on its way out to the caller.
 //
 // Ownership: made here, owned by the caller, freed by PJRT_Error_Destroy. Threads: immutable.
+// Locks:     one, for the last statuses that went out, a leaf.
 #ifndef PTPATHWAYS_PLUGIN_ERROR_H_
 #define PTPATHWAYS_PLUGIN_ERROR_H_
 

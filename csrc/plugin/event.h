@@ -2,17 +2,17 @@
 //
 // Ownership: the caller's, until PJRT_Event_Destroy; destroying it cancels nothing, subscribed callbacks still run.
 // Threads:   every slot may be called from any thread. A callback subscribed before the event is set runs without any
-//            lock of ours: on the thread that sets the event when the event is `direct`, else on a thread of a small
-//            pool, because callers run Python in callbacks of buffers and even wait there for other events.
+//            lock of ours: on the thread that sets the event when the event is `direct`, else on a thread of the
+//            callback pool, because callers run Python in callbacks of buffers and even wait there for other events.
 #ifndef PTPATHWAYS_PLUGIN_EVENT_H_
 #define PTPATHWAYS_PLUGIN_EVENT_H_
 
-#include <functional>
 #include <memory>
 
 #include "csrc/base/event.h"
 #include "csrc/base/status.h"
 #include "csrc/client/session.h"
+#include "csrc/values/client.h"
 #include "csrc_generated/pjrt_abi.h"
 
 struct PJRT_Event {
@@ -24,17 +24,8 @@ struct PJRT_Event {
 
 namespace pathways::plugin {
 
-// Runs `work` on a thread of the callback pool. Threads are started as long as all others are busy, up to a bound, so
-// that work which waits for other work gets through. The pool is never destroyed.
-void RunOnPool(std::function<void()> work);
-
-Status Event_Destroy(PJRT_Event_Destroy_Args* args);
-Status Event_IsReady(PJRT_Event_IsReady_Args* args);
-Status Event_Error(PJRT_Event_Error_Args* args);
-Status Event_Await(PJRT_Event_Await_Args* args);
-Status Event_OnReady(PJRT_Event_OnReady_Args* args);
-Status Event_Create(PJRT_Event_Create_Args* args);
-Status Event_Set(PJRT_Event_Set_Args* args);
+// Of a client's session.
+PJRT_Event* NewEvent(const values::ClientState& client, std::shared_ptr<Event> event, bool direct);
 
 }  // namespace pathways::plugin
 

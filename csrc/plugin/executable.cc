@@ -1,15 +1,17 @@
-// Programs: what can be asked of them. Compiling is in compile.cc, executing in execute.cc.
-#include "csrc/plugin/executable.h"
-
+// Programs: making them, and what can be asked of them. Executing is in execute.cc.
 #include <algorithm>
-#include <chrono>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "csrc/base/proto.h"
-#include "csrc/plugin/buffer.h"
+#include "csrc/compiled/installed.h"
 #include "csrc/plugin/entry.h"
+#include "csrc/plugin/handles.h"
 
+struct PJRT_SerializedExecutable {
+  std::string bytes;
+};
 struct PJRT_SerializedDeviceAssignment {
   std::string bytes;
 };
@@ -21,99 +23,80 @@ struct PJRT_ExecuteContext {};
 namespace pathways::plugin {
 namespace {
 
-// A worker answers once the program is compiled, which may take minutes.
-constexpr std::chrono::milliseconds kCompileTimeout{1'800'000};
-
-// The module itself in the form callers want: HloModuleProtoWithConfig of openxla/xla (1 hlo_module, 2 config), with a
-// config (HloModuleConfigProto) of 1 entry_computation_layout, 4 replica_count, 5 num_partitions.
-std::string WithConfig(std::string_view module, int64_t replicas, int64_t partitions) {
-  ProtoWriter config;
-  ProtoReader reader(module);
-  ProtoField field;
-  while (reader.Next(&field)) {
-    if (field.is(4, WireType::kBytes)) config.Bytes(1, field.bytes);  // HloModuleProto.host_program_shape
+Status CheckProgram(const PJRT_Program* program) {
+  if (program == nullptr) return InvalidArgument("PJRT_Client_Compile: the program is null");
+  if (!Has(program, &PJRT_Program::format_size)) {
+    return InvalidArgument("PJRT_Client_Compile: expected a PJRT_Program of at least " +
+                           std::to_string(EndOf(program, &PJRT_Program::format_size)) + " bytes, got " +
+                           std::to_string(program->struct_size));
   }
-  config.Int64(4, replicas);
-  config.Int64(5, partitions);
-  ProtoWriter proto;
-  proto.Bytes(1, module);
-  proto.Bytes(2, config.bytes());
-  return std::move(proto).Take();
+  if (program->code == nullptr || program->format == nullptr) {
+    return InvalidArgument("PJRT_Client_Compile: the program's code or format is null");
+  }
+  return OkStatus();
 }
+
+// Serialized programs are what it takes to compile them again: workers have their own caches of executables.
+// 1 format, 2 module, 3 options, 4 a mark.
+constexpr char kSerializedMark[] = "ptpathways program 1";
 
 }  // namespace
 
-std::string Program::What() const {
-  return "function '" + spec.name + "'" + (spec.source.empty() ? "" : " (" + spec.source + ")");
+Status Client_Compile(PJRT_Client_Compile_Args* args) {
+  PW_RETURN_IF_ERROR(CheckProgram(args->program));
+  PW_ASSIGN_OR_RETURN(
+      std::shared_ptr<compiled::Program> program,
+      args->client->compiler->Compile(
+          {args->program->code, args->program->code_size}, {args->program->format, args->program->format_size},
+          args->compile_options == nullptr ? std::string_view()
+                                           : std::string_view(args->compile_options, args->compile_options_size)));
+  if (program->is_new) {
+    compiled::NoteCompile({args->program->code, args->program->code_size},
+                          {args->program->format, args->program->format_size}, program->spec.source,
+                          program->numbers.numbers().size() + program->length.numbers().size());
+  }
+  args->executable = new PJRT_LoadedExecutable{std::move(program)};
+  return OkStatus();
 }
 
-Result<std::vector<std::shared_ptr<Value>>> ScalarArguments::On(const std::shared_ptr<ClientState>& client,
-                                                                PJRT_Device* device, const DeviceListPtr& on) const {
-  if (numbers_.empty()) return std::vector<std::shared_ptr<Value>>();
-  const std::shared_ptr<client::Session> session = client->session();
-  const auto fits = [&](const std::shared_ptr<Value>& value) {
-    return value->device() == device && value->shard().ok() && value->shard()->buffer->session() == session &&
-           (value->device_list() == on || value->devices() == *on);
-  };
-  {
-    std::lock_guard lock(mutex_);
-    if (!uploaded_.empty() && fits(uploaded_.front())) return uploaded_;
+Status Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args* args) {
+  using Args = PJRT_Executable_DeserializeAndLoad_Args;
+  if (args->serialized_executable == nullptr) return InvalidArgument("the serialized program is null");
+  std::string_view format, module, options, mark;
+  ProtoReader reader({args->serialized_executable, args->serialized_executable_size});
+  ProtoField field;
+  while (reader.Next(&field)) {
+    if (field.is(1, WireType::kBytes)) format = field.bytes;
+    if (field.is(2, WireType::kBytes)) module = field.bytes;
+    if (field.is(3, WireType::kBytes)) options = field.bytes;
+    if (field.is(4, WireType::kBytes)) mark = field.bytes;
   }
-  std::vector<std::shared_ptr<Value>> fresh;
-  for (const hlo::ModuleNumber& number : numbers_) {
-    const TensorType type{number.dtype, {}};
-    PW_ASSIGN_OR_RETURN(std::shared_ptr<Value> value,
-                        UploadValue(client, device, type, &number.bits, UploadTiling(type, on->size())));
-    fresh.push_back(std::move(value));
+  if (!reader.ok() || mark != kSerializedMark) {
+    return InvalidArgument("expected a program serialized by this version of ptpathways, got " +
+                           std::to_string(args->serialized_executable_size) + " other bytes; compile it again");
   }
-  std::lock_guard lock(mutex_);
-  uploaded_ = fresh;
-  return fresh;
+  if (Has(args, &Args::overridden_serialized_compile_options_size) &&
+      args->overridden_serialized_compile_options != nullptr) {
+    options = {args->overridden_serialized_compile_options, args->overridden_serialized_compile_options_size};
+  }
+  PW_ASSIGN_OR_RETURN(std::shared_ptr<compiled::Program> program,
+                      args->client->compiler->Compile(module, format, options));
+  args->loaded_executable = new PJRT_LoadedExecutable{std::move(program)};
+  return OkStatus();
 }
 
-Result<client::QueryAnswer> Program::AskOfCompiled(wire::QueryKind kind) const {
-  const std::shared_ptr<client::Session> session = client->session();
-  {
-    std::unique_lock lock(mutex);
-    if (!for_slices.empty() && for_slices.front()->function->session() == session) {
-      const std::shared_ptr<const SliceProgram> sliced = for_slices.front();
-      lock.unlock();
-      return session->queries().Ask(kind, sliced->function, sliced->devices->front(), kCompileTimeout);
-    }
-    if (registered == nullptr || registered->session() != session) {
-      return FailedPrecondition(What() + " has not run in this cluster");
-    }
-  }
-  return Ask(kind);
-}
-
-Result<client::QueryAnswer> Program::Ask(wire::QueryKind kind) const {
-  PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr bound,
-                      (devices.empty() ? client->devices().all()[0] : devices[0])->Bound());
-  const uint32_t device = bound->front();
-  PW_ASSIGN_OR_RETURN(const std::shared_ptr<client::Function> registered, Registered());
-  return registered->session()->queries().Ask(kind, registered, device, kCompileTimeout);
-}
-
-Result<const client::QueryAnswer*> Program::Optimized() const {
-  {
-    std::lock_guard lock(mutex);
-    if (optimized) return &*optimized;
-  }
-  client::QueryAnswer answer;
-  if (spec.format == "hlo" && partitions == 1) {
-    answer.format = "hlo_with_config";
-    answer.payload = WithConfig(CallersModule(), replicas, partitions);
-  } else {
-    PW_ASSIGN_OR_RETURN(answer, Ask(wire::QueryKind::kOptimizedProgram));
-    if (answer.format == "hlo") {
-      answer.payload = WithConfig(answer.payload, replicas, partitions);
-      answer.format = "hlo_with_config";
-    }
-  }
-  std::lock_guard lock(mutex);
-  if (!optimized) optimized = std::move(answer);
-  return &*optimized;
+Status Executable_Serialize(PJRT_Executable_Serialize_Args* args) {
+  const compiled::Program& program = *args->executable->program;
+  ProtoWriter proto;
+  proto.Bytes(1, program.spec.format);
+  proto.Bytes(2, program.CallersModule());
+  proto.Bytes(3, program.options);
+  proto.Bytes(4, kSerializedMark);
+  args->serialized_executable = new PJRT_SerializedExecutable{std::move(proto).Take()};
+  args->serialized_bytes = args->serialized_executable->bytes.data();
+  args->serialized_bytes_size = args->serialized_executable->bytes.size();
+  args->serialized_executable_deleter = [](PJRT_SerializedExecutable* executable) { delete executable; };
+  return OkStatus();
 }
 
 Status Executable_Destroy(PJRT_Executable_Destroy_Args* args) {
@@ -148,12 +131,12 @@ Status Executable_SizeOfGeneratedCodeInBytes(PJRT_Executable_SizeOfGeneratedCode
 }
 
 Status Executable_GetCostAnalysis(PJRT_Executable_GetCostAnalysis_Args* args) {
-  const Program& program = *args->executable->program;
+  const compiled::Program& program = *args->executable->program;
   std::unique_lock lock(program.mutex);
   if (program.costs == nullptr) {
     lock.unlock();
     PW_ASSIGN_OR_RETURN(client::QueryAnswer answer, program.Ask(wire::QueryKind::kCostAnalysis));
-    auto costs = std::make_unique<NamedValueList>();
+    auto costs = std::make_unique<values::NamedValueList>();
     for (wire::Property& property : answer.properties) {
       if (property.kind == 0) {
         costs->Add(std::move(property.name), std::move(property.text));
@@ -179,7 +162,7 @@ Status Executable_OutputMemoryKinds(PJRT_Executable_OutputMemoryKinds_Args* args
 }
 
 Status Executable_ParameterMemoryKinds(PJRT_Executable_ParameterMemoryKinds_Args* args) {
-  const Program& program = *args->executable->program;
+  const compiled::Program& program = *args->executable->program;
   if (!program.parameters) return Unimplemented("the parameters of an MLIR program are not known to the client");
   args->num_parameters = program.parameters->size();
   args->memory_kinds = program.parameter_memory_kinds.data();
@@ -209,14 +192,14 @@ Status Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args* args) 
 }
 
 Status Executable_OutputElementTypes(PJRT_Executable_OutputElementTypes_Args* args) {
-  const Program& program = *args->executable->program;
+  const compiled::Program& program = *args->executable->program;
   args->output_types = const_cast<PJRT_Buffer_Type*>(program.result_types.data());
   args->num_output_types = program.result_types.size();
   return OkStatus();
 }
 
 Status Executable_OutputDimensions(PJRT_Executable_OutputDimensions_Args* args) {
-  const Program& program = *args->executable->program;
+  const compiled::Program& program = *args->executable->program;
   args->num_outputs = program.results.size();
   args->dims = program.result_dims.data();
   args->dim_sizes = program.result_ranks.data();
@@ -275,7 +258,7 @@ Status LoadedExecutable_AddressableDevices(PJRT_LoadedExecutable_AddressableDevi
 }
 
 Status LoadedExecutable_AddressableDeviceLogicalIds(PJRT_LoadedExecutable_AddressableDeviceLogicalIds_Args* args) {
-  const Program& program = *args->executable->program;
+  const compiled::Program& program = *args->executable->program;
   args->addressable_device_logical_ids = const_cast<PJRT_LogicalDeviceIds*>(program.logical_ids.data());
   args->num_addressable_device_logical_ids = program.logical_ids.size();
   return OkStatus();
@@ -298,7 +281,7 @@ Status LoadedExecutable_Fingerprint(PJRT_LoadedExecutable_Fingerprint_Args* args
 }
 
 Status LoadedExecutable_GetDeviceAssignment(PJRT_LoadedExecutable_GetDeviceAssignment_Args* args) {
-  const Program& program = *args->executable->program;
+  const compiled::Program& program = *args->executable->program;
   // DeviceAssignmentProto of openxla/xla: 1 replica_count, 2 computation_count, 3 computation_devices, one per
   // partition: 1 replica_device_ids. Nothing at all for a portable program.
   ProtoWriter proto;

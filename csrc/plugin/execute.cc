@@ -7,31 +7,33 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/capture/recorder.h"
+#include "csrc/compiled/length_program.h"
 #include "csrc/hlo/summary.h"
-#include "csrc/plugin/buffer.h"
+#include "csrc/plugin/device.h"
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/event.h"
-#include "csrc/plugin/executable.h"
-#include "csrc/plugin/length_program.h"
-#include "csrc/plugin/recorder.h"
+#include "csrc/plugin/handles.h"
+#include "csrc/values/buffer.h"
+#include "csrc/values/upload.h"
 
 namespace pathways::plugin {
 namespace {
 
-using ProgramPtr = std::shared_ptr<const Program>;
+using ProgramPtr = std::shared_ptr<const compiled::Program>;
 
 // One device's part of an execution.
 struct Row {
   PJRT_Device* device = nullptr;
-  PJRT_Device::DeviceListPtr bound;            // at the time of the call
-  std::shared_ptr<const SliceProgram> sliced;  // for a slice of several devices, if it could be compiled
-  bool lengthened = false;                     // runs on Program::lengthened
-  std::vector<std::shared_ptr<Value>> arguments;
-  std::vector<std::shared_ptr<Value>> results;
+  PJRT_Device::DeviceListPtr bound;                      // at the time of the call
+  std::shared_ptr<const compiled::SliceProgram> sliced;  // for a slice of several devices, if it could be compiled
+  bool lengthened = false;                               // runs on Program::lengthened
+  std::vector<values::ValuePtr> arguments;
+  std::vector<values::ValuePtr> results;
   std::shared_ptr<Event> done;
 };
 
-struct ReplicaCall final : GangCall {
+struct ReplicaCall final : values::GangCall {
   ProgramPtr program;
   Row row_of_values;
   std::vector<uint32_t> donated;
@@ -69,29 +71,29 @@ Status OfFormerCluster(const client::Shard& shard) {
                             "builds the model, the optimizer and the data again");
 }
 
-bool LiesOn(const Value& value, const PJRT_Device::DeviceListPtr& devices) {
+bool LiesOn(const values::Value& value, const PJRT_Device::DeviceListPtr& devices) {
   return value.device_list() == devices || value.devices() == *devices;
 }
 
 // The caller keeps uploaded numbers and uses them again. In the cluster of now, or the slice of now, they are uploaded
 // anew, into the place of the old ones.
-Status RenewNumber(const client::Session& session, const std::shared_ptr<BufferCell>& cell,
-                   const PJRT_Device::DeviceListPtr& devices, std::shared_ptr<Value>& value) {
+Status RenewNumber(const client::Session& session, const std::shared_ptr<values::BufferCell>& cell,
+                   const PJRT_Device::DeviceListPtr& devices, values::ValuePtr& value) {
   if (!value->scalar()) return OkStatus();
   const Result<client::Shard>& shard = value->shard();
   if (!shard.ok()) return OkStatus();
   if (shard->buffer->session().get() == &session && LiesOn(*value, devices)) return OkStatus();
   const uint64_t bits = *value->scalar();
-  PW_ASSIGN_OR_RETURN(value, UploadValue(value->client(), value->device(), value->type(), &bits,
-                                         UploadTiling(value->type(), devices->size())));
+  PW_ASSIGN_OR_RETURN(value, values::UploadValue(value->client(), value->device(), value->type(), &bits,
+                                                 values::UploadTiling(value->type(), devices->size())));
   cell->Replace(value);
   return OkStatus();
 }
 
 // Submits a run over a slice of several devices and resolves its results.
-void LaunchOnSlice(const ProgramPtr& program, const SliceProgram& sliced, Row& row,
+void LaunchOnSlice(const ProgramPtr& program, const compiled::SliceProgram& sliced, Row& row,
                    const std::vector<uint32_t>& donated) {
-  const std::shared_ptr<client::Session> session = program->client->session();
+  const std::shared_ptr<client::Session> session = program->client()->session();
   std::vector<std::shared_ptr<client::LogicalBuffer>> arguments;
   Status status;
   for (const auto& argument : row.arguments) {
@@ -111,8 +113,7 @@ void LaunchOnSlice(const ProgramPtr& program, const SliceProgram& sliced, Row& r
 
 // Submits a run of the computation for all lengths.
 void LaunchLengthened(const ProgramPtr& program, Row& row, const std::vector<uint32_t>& donated) {
-  const Result<std::vector<std::shared_ptr<Value>>> scalars =
-      program->length.On(program->client, row.device, row.bound);
+  const Result<std::vector<values::ValuePtr>> scalars = program->length.On(program->client(), row.device, row.bound);
   if (!scalars.ok()) return Fail(row, scalars.status());
   const Result<client::RunResult> submitted =
       program->lengthened->Run(*program, row.bound, row.arguments, *scalars, donated);
@@ -126,7 +127,7 @@ void Launch(const ProgramPtr& program, std::span<Row*> rows, const std::vector<u
   std::vector<uint32_t> devices;
   std::vector<std::vector<client::Shard>> arguments;  // by row
   Status status;
-  const std::shared_ptr<client::Session> session = program->client->session();
+  const std::shared_ptr<client::Session> session = program->client()->session();
   for (Row* row : rows) {
     devices.push_back(row->bound->front());
     auto& shards = arguments.emplace_back();
@@ -188,7 +189,7 @@ std::string NameOf(const PJRT_Device& device) {
 }
 
 // Argument `index` is on another logical device than the program executes on.
-Status TwoSlices(const Program& program, PJRT_Device* device, PJRT_Buffer* const* arguments, size_t count,
+Status TwoSlices(const compiled::Program& program, PJRT_Device* device, PJRT_Buffer* const* arguments, size_t count,
                  size_t index) {
   std::vector<int64_t> places(count, -1);
   std::map<int64_t, const PJRT_Device*> devices;
@@ -218,12 +219,13 @@ Status TwoSlices(const Program& program, PJRT_Device* device, PJRT_Buffer* const
 }
 
 // The arguments of one row, checked.
-Result<Row> ReadRow(const Program& program, PJRT_Device* device, PJRT_Buffer* const* arguments, size_t count) {
+Result<Row> ReadRow(const compiled::Program& program, PJRT_Device* device, PJRT_Buffer* const* arguments,
+                    size_t count) {
   Row row;
   row.device = device;
   PW_ASSIGN_OR_RETURN(row.bound, device->Bound());
   row.arguments.reserve(count);
-  const std::shared_ptr<client::Session> session = program.client->session();
+  const std::shared_ptr<client::Session> session = program.client()->session();
   for (size_t i = 0; i < count; ++i) {
     const PJRT_Buffer* const buffer = arguments[i];
     const auto which = [&] { return "argument " + std::to_string(i) + " of " + program.What(); };
@@ -233,7 +235,7 @@ Result<Row> ReadRow(const Program& program, PJRT_Device* device, PJRT_Buffer* co
       return InvalidArgument(which() + ": expected " + (*program.parameters)[i].ToString() + ", got " +
                              buffer->type.ToString());
     }
-    Result<std::shared_ptr<Value>> value = buffer->Get();
+    Result<values::ValuePtr> value = buffer->Get();
     if (!value.ok()) return value.status().WithPrefix(which());
     PW_RETURN_IF_ERROR(RenewNumber(*session, buffer->cell, row.bound, *value));
     if (!LiesOn(**value, row.bound)) {
@@ -243,8 +245,8 @@ Result<Row> ReadRow(const Program& program, PJRT_Device* device, PJRT_Buffer* co
     }
     row.arguments.push_back(*std::move(value));
   }
-  PW_ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<Value>> numbers,
-                      program.numbers.On(program.client, device, row.bound));
+  PW_ASSIGN_OR_RETURN(const std::vector<values::ValuePtr> numbers,
+                      program.numbers.On(program.client(), device, row.bound));
   row.arguments.insert(row.arguments.end(), numbers.begin(), numbers.end());
   row.done = Event::Make();
   return row;
@@ -252,38 +254,40 @@ Result<Row> ReadRow(const Program& program, PJRT_Device* device, PJRT_Buffer* co
 
 // Values for what a row will give. On a slice it must be known by now how they lie there; where that cannot be
 // compiled, they have the reason as their value.
-void MakeResults(const Program& program, Row& row) {
+void MakeResults(const compiled::Program& program, Row& row) {
   row.results.reserve(program.results.size());
   Status status;
   if (row.bound->size() > 1) {
-    Result<std::shared_ptr<const SliceProgram>> sliced = program.ForSlice(row.bound, row.arguments);
+    Result<std::shared_ptr<const compiled::SliceProgram>> sliced = program.ForSlice(row.bound, row.arguments);
     status = sliced.status();
     if (sliced.ok()) row.sliced = *std::move(sliced);
   }
   for (size_t k = 0; k < program.results.size(); ++k) {
-    const ArrayTypePtr& type = program.results[k];
+    const values::ArrayTypePtr& type = program.results[k];
     TilingPtr tiling;
     if (row.sliced != nullptr) {
       tiling = row.sliced->results[k];
     } else if (row.bound->size() > 1) {
       tiling = Intern(Tiling::Replicated(type->type.dims.size(), row.bound->size()));
     }
-    row.results.push_back(std::make_shared<Value>(program.client, row.device, type, std::move(tiling), row.bound));
+    row.results.push_back(
+        std::make_shared<values::Value>(program.client(), row.device, type, std::move(tiling), row.bound));
   }
   if (!status.ok()) Fail(row, status);
 }
 
 // Results whose value is the reason why nothing was executed.
-Row RefusedRow(const Program& program, PJRT_Device* device, const Status& status) {
+Row RefusedRow(const compiled::Program& program, PJRT_Device* device, const Status& status) {
   Row row;
   row.device = device;
   row.bound = device->devices();
   if (row.bound == nullptr) row.bound = std::make_shared<const std::vector<uint32_t>>(1, 0);
   row.done = Event::Make();
-  for (const ArrayTypePtr& type : program.results) {
+  for (const values::ArrayTypePtr& type : program.results) {
     TilingPtr tiling =
         row.bound->size() > 1 ? Intern(Tiling::Replicated(type->type.dims.size(), row.bound->size())) : nullptr;
-    row.results.push_back(std::make_shared<Value>(program.client, device, type, std::move(tiling), row.bound));
+    row.results.push_back(
+        std::make_shared<values::Value>(program.client(), device, type, std::move(tiling), row.bound));
   }
   Fail(row, status);
   return row;
@@ -295,7 +299,7 @@ std::vector<uint32_t> Donated(const std::vector<uint32_t>& candidates, std::span
   std::vector<uint32_t> donated;
   for (uint32_t position : candidates) {
     const bool sole = std::all_of(rows.begin(), rows.end(), [&](const Row& row) {
-      const Value* const value = row.arguments[position].get();
+      const values::Value* const value = row.arguments[position].get();
       return value->HasOneHolder() && std::count_if(row.arguments.begin(), row.arguments.end(),
                                                     [&](const auto& other) { return other.get() == value; }) == 1;
     });
@@ -304,7 +308,8 @@ std::vector<uint32_t> Donated(const std::vector<uint32_t>& candidates, std::span
   return donated;
 }
 
-std::vector<uint32_t> Candidates(const Program& program, const PJRT_ExecuteOptions* options, size_t arguments) {
+std::vector<uint32_t> Candidates(const compiled::Program& program, const PJRT_ExecuteOptions* options,
+                                 size_t arguments) {
   std::vector<uint32_t> candidates;
   for (uint32_t position : program.donatable) {
     if (position >= arguments) continue;
@@ -328,7 +333,8 @@ Status CheckOptions(const PJRT_ExecuteOptions* options) {
 }
 
 // The devices a call executes on, one per row.
-Result<std::vector<PJRT_Device*>> DevicesOfCall(const Program& program, size_t rows, PJRT_Device* execute_device) {
+Result<std::vector<PJRT_Device*>> DevicesOfCall(const compiled::Program& program, size_t rows,
+                                                PJRT_Device* execute_device) {
   if (execute_device != nullptr) {
     if (rows != 1) {
       return InvalidArgument("executing on one device takes one list of arguments, got " + std::to_string(rows));
@@ -354,7 +360,7 @@ void SubmitGang(const ProgramPtr& program, std::vector<Row> rows, std::vector<ui
   std::vector<uint32_t> ids;
   for (const Row& row : rows) ids.push_back(static_cast<uint32_t>(row.device->description.id));
   auto shared = std::make_shared<std::vector<Row>>(std::move(rows));
-  program->client->sequencer().Submit(ids, [program, shared, donated = std::move(donated)] {
+  program->client()->sequencer().Submit(ids, [program, shared, donated = std::move(donated)] {
     std::vector<Row*> pointers;
     for (Row& row : *shared) pointers.push_back(&row);
     Launch(program, pointers, donated);
@@ -363,16 +369,16 @@ void SubmitGang(const ProgramPtr& program, std::vector<Row> rows, std::vector<ui
 
 void SubmitRow(const ProgramPtr& program, Row row, std::vector<uint32_t> donated) {
   const uint32_t id = static_cast<uint32_t>(row.device->description.id);
-  program->client->sequencer().Submit({&id, 1},
-                                      [program, row = std::move(row), donated = std::move(donated)]() mutable {
-                                        if (row.sliced != nullptr) {
-                                          LaunchOnSlice(program, *row.sliced, row, donated);
-                                          return;
-                                        }
-                                        if (row.lengthened) return LaunchLengthened(program, row, donated);
-                                        Row* rows[] = {&row};
-                                        Launch(program, rows, donated);
-                                      });
+  program->client()->sequencer().Submit({&id, 1},
+                                        [program, row = std::move(row), donated = std::move(donated)]() mutable {
+                                          if (row.sliced != nullptr) {
+                                            LaunchOnSlice(program, *row.sliced, row, donated);
+                                            return;
+                                          }
+                                          if (row.lengthened) return LaunchLengthened(program, row, donated);
+                                          Row* rows[] = {&row};
+                                          Launch(program, rows, donated);
+                                        });
 }
 
 void JoinGang(const ProgramPtr& program, Row row, std::vector<uint32_t> donated) {
@@ -387,7 +393,7 @@ void JoinGang(const ProgramPtr& program, Row row, std::vector<uint32_t> donated)
   call->row_of_values = std::move(row);
   call->donated = std::move(donated);
   ReplicaCall* const raw = call.get();  // the sequencer holds the call as long as it may call these
-  call->launch = [](std::span<const std::shared_ptr<GangCall>> calls) {
+  call->launch = [](std::span<const std::shared_ptr<values::GangCall>> calls) {
     std::vector<Row*> rows;
     std::vector<uint32_t> given_up = static_cast<ReplicaCall&>(*calls[0]).donated;
     for (const auto& each : calls) {
@@ -400,17 +406,17 @@ void JoinGang(const ProgramPtr& program, Row row, std::vector<uint32_t> donated)
     Launch(static_cast<ReplicaCall&>(*calls[0]).program, rows, given_up);
   };
   call->fail = [raw](const Status& status) { Fail(raw->row_of_values, status); };
-  program->client->sequencer().Join(std::move(call));
+  program->client()->sequencer().Join(std::move(call));
 }
 
 void Note(const ProgramPtr& program, const std::vector<Row>& rows, const std::vector<uint32_t>& donated) {
   for (const Row& row : rows) {
     const bool compiled = row.sliced != nullptr || row.bound->size() == 1;
-    if (!compiled) return Recorder::Note(RecordedGang{program->What()});
+    if (!compiled) return capture::Recorder::Note(capture::RecordedGang{program->What()});
     const Result<std::shared_ptr<client::Function>> function =
         row.sliced != nullptr ? row.sliced->function : program->Registered();
-    if (program->gang || !function.ok()) return Recorder::Note(RecordedGang{program->What()});
-    Recorder::Note(RecordedRun{program, *function, row.device, row.arguments, row.results, donated});
+    if (program->gang || !function.ok()) return capture::Recorder::Note(capture::RecordedGang{program->What()});
+    capture::Recorder::Note(capture::RecordedRun{program, *function, row.device, row.arguments, row.results, donated});
   }
 }
 
@@ -440,7 +446,7 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     Result<Row> row =
         ReadRow(*program, devices[i], args->num_args > 0 ? args->argument_lists[i] : nullptr, args->num_args);
     if (!row.ok() &&
-        program->client->is_logical()) {  // who reads a result hears why; PyTorch/XLA would lose the reason
+        program->client()->is_logical()) {  // who reads a result hears why; PyTorch/XLA would lose the reason
       refused = row.status();
       row = RefusedRow(*program, devices[i], refused);
     }
@@ -456,12 +462,12 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
       args->output_lists[i][k] = new PJRT_Buffer(rows[i].results[k]);
     }
     if (args->device_complete_events != nullptr) {
-      args->device_complete_events[i] = program->client->NewEvent(rows[i].done, true);
+      args->device_complete_events[i] = NewEvent(*program->client(), rows[i].done, true);
     }
   }
   if (!refused.ok()) return OkStatus();
-  if (Recorder::active()) Note(program, rows, donated);
-  if (program->lengthened != nullptr && !program->gang && !Recorder::active()) {
+  if (capture::Recorder::active()) Note(program, rows, donated);
+  if (program->lengthened != nullptr && !program->gang && !capture::Recorder::active()) {
     for (Row& row : rows) {
       row.lengthened =
           row.bound->size() == 1 && program->lengthened->Serves(*program, row.device, row.bound, row.arguments);

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "csrc/base/proto.h"
-#include "csrc/plugin/client.h"
 #include "csrc/plugin/entry.h"
+#include "csrc/plugin/handles.h"
 
 struct PJRT_SerializedTopology {
   std::string bytes;
@@ -16,7 +16,7 @@ namespace pathways::plugin {
 namespace {
 
 // Equal for clusters that a program is compiled for alike: platform, and kind and island of every device.
-std::string Serialize(const ClientState& state) {
+std::string Serialize(const values::ClientState& state) {
   std::string devices;
   std::string island;
   int islands = 0;
@@ -39,8 +39,9 @@ Status TopologyDescription_Create(PJRT_TopologyDescription_Create_Args* args) {
   if (session == nullptr || session->closed()) {
     return FailedPrecondition("a topology is that of the current cluster: call ptpathways.init() first");
   }
-  PW_ASSIGN_OR_RETURN(std::shared_ptr<ClientState> state, ClientState::Create(std::move(session), ClientOptions()));
-  ClientState* const raw = state.get();
+  PW_ASSIGN_OR_RETURN(std::shared_ptr<values::ClientState> state,
+                      values::ClientState::Create(std::move(session), values::ClientOptions()));
+  values::ClientState* const raw = state.get();
   args->topology = new PJRT_TopologyDescription{std::move(state), raw};
   return OkStatus();
 }

@@ -1,310 +1,45 @@
 // Buffers: moving their bytes to the host and to other devices.
-#include <atomic>
-#include <cstring>
-#include <functional>
-#include <mutex>
 #include <utility>
 #include <vector>
 
-#include "csrc/base/interrupt.h"
-#include "csrc/base/waits.h"
-#include "csrc/plugin/buffer.h"
+#include "csrc/capture/recorder.h"
+#include "csrc/compiled/installed.h"
 #include "csrc/plugin/event.h"
-#include "csrc/plugin/host_layout.h"
-#include "csrc/plugin/recorder.h"
-#include "csrc/plugin/source.h"
+#include "csrc/values/buffer.h"
+#include "csrc/values/callback_pool.h"
+#include "csrc/values/host_layout.h"
+#include "csrc/values/transfer.h"
 
 namespace pathways::plugin {
-namespace {
-
-// Runs `work` with the value's shard after everything submitted for its device before; sets `done` when the shard is an
-// error, and when the event that `work` gives is set.
-void Follow(const std::shared_ptr<Value>& value, std::shared_ptr<Event> done,
-            std::function<std::shared_ptr<Event>(const client::Shard&)> work) {
-  const uint32_t device = static_cast<uint32_t>(value->device()->description.id);
-  value->client()->sequencer().Submit({&device, 1}, [value, done = std::move(done), work = std::move(work)] {
-    const Result<client::Shard>& shard = value->shard();
-    if (!shard.ok()) {
-      done->Set(shard.status());
-      return;
-    }
-    work(*shard)->OnReady([done](const Status& status) { done->Set(status); });
-  });
-}
-
-// A fetch that a Ctrl-C ends: the caller's memory is written to before `done` is set and never after.
-class Fetching : public std::enable_shared_from_this<Fetching> {
- public:
-  explicit Fetching(std::shared_ptr<Event> done) : done_(std::move(done)) {}
-
-  std::shared_ptr<Event> Start(const client::Shard& shard, void* destination, uint64_t size) {
-    {
-      std::lock_guard lock(mutex_);
-      if (given_up_) return done_;
-      starting_ = true;
-    }
-    uint64_t request = 0;
-    const std::shared_ptr<client::Session>& session = shard.buffer->session();
-    std::shared_ptr<Event> event = session->transfers().Fetch(shard, destination, size, &request);
-    bool give_up = false;
-    {
-      std::lock_guard lock(mutex_);
-      starting_ = false;
-      request_ = request;
-      session_ = session;
-      give_up = given_up_;
-    }
-    if (give_up) session->transfers().GiveUp(request, Cancelled(interrupt::kMessage));
-    return event;
-  }
-
-  void GiveUp() {
-    uint64_t request = 0;
-    std::shared_ptr<client::Session> session;
-    {
-      std::lock_guard lock(mutex_);
-      given_up_ = true;
-      if (starting_) return;  // Start sees it
-      request = request_;
-      session = session_;
-    }
-    if (request == 0) {
-      done_->Set(Cancelled(interrupt::kMessage));  // not begun: the gang it waits for is incomplete
-    } else {
-      session->transfers().GiveUp(request, Cancelled(interrupt::kMessage));
-    }
-  }
-
- private:
-  const std::shared_ptr<Event> done_;
-  std::mutex mutex_;
-  // Guarded by mutex_:
-  bool starting_ = false;
-  bool given_up_ = false;
-  uint64_t request_ = 0;
-  std::shared_ptr<client::Session> session_;  // set with request_
-};
-
-}  // namespace
 
 namespace {
 
-// A fetch of a tensor whose parts lie on several devices: each lands where it belongs, or is put there when it came.
-class Gathering : public std::enable_shared_from_this<Gathering> {
- public:
-  Gathering(std::shared_ptr<Value> value, char* destination, std::shared_ptr<Event> done)
-      : value_(std::move(value)), destination_(destination), done_(std::move(done)) {}
-
-  // Gives one fetch per part, for GiveUp.
-  void Start(const client::Shard& any) {
-    const Tiling& tiling = *value_->tiling();
-    const TensorType& type = value_->type();
-    const std::vector<size_t> holders = tiling.Holders();
-    // Whole rows of the tensor need no second copy.
-    const bool in_rows = tiling.Divides(type.dims) && tiling.tile_count() == tiling.parts()[0];
-    const auto bytes = static_cast<size_t>(tiling.ShardType(type).ByteSize());
-    std::vector<std::pair<uint32_t, std::shared_ptr<Fetching>>> fetches;
-    for (uint32_t tile = 0; tile < holders.size(); ++tile) {
-      if (!tiling.BoxOf(type, tile).is_empty()) {
-        fetches.emplace_back(tile, std::make_shared<Fetching>(Event::Make()));
-      }
-    }
-    {
-      std::lock_guard lock(mutex_);
-      left_ = fetches.size();
-      for (const auto& [tile, fetching] : fetches) fetches_.push_back(fetching);
-      if (given_up_) {
-        done_->Set(Cancelled(interrupt::kMessage));
-        return;
-      }
-    }
-    for (const auto& [tile, fetching] : fetches) {
-      std::shared_ptr<std::vector<char>> landing;
-      char* to = destination_ + tile * bytes;
-      if (!in_rows) {
-        landing = std::make_shared<std::vector<char>>(bytes);
-        to = landing->data();
-      }
-      const client::Shard shard{any.buffer, static_cast<uint32_t>(holders[tile])};
-      fetching->Start(shard, to, bytes)->OnReady([self = shared_from_this(), landing, tile](const Status& status) {
-        self->Arrived(status, landing, tile);
-      });
-    }
+std::shared_ptr<Event> FetchNoted(const values::ValuePtr& value, void* destination, uint64_t offset, uint64_t size) {
+  if (capture::Recorder::active()) {
+    const bool own = capture::Recorder::own();
+    capture::Recorder::Note(capture::RecordedFetch{value, own, own ? compiled::CurrentSource() : ""});
   }
-
-  void GiveUp() {
-    std::vector<std::shared_ptr<Fetching>> fetches;
-    {
-      std::lock_guard lock(mutex_);
-      given_up_ = true;
-      fetches = fetches_;
-    }
-    if (fetches.empty()) done_->Set(Cancelled(interrupt::kMessage));  // not begun
-    for (const auto& fetching : fetches) fetching->GiveUp();
-  }
-
- private:
-  void Arrived(const Status& status, const std::shared_ptr<std::vector<char>>& landing, uint32_t tile) {
-    if (status.ok() && landing != nullptr) {
-      const TensorType& type = value_->type();
-      const Tiling::Box box = value_->tiling()->BoxOf(type, tile);
-      const ByteStrides strides = RowMajorStrides(type);
-      int64_t offset = 0;
-      for (size_t i = 0; i < strides.size(); ++i) offset += box.start[i] * strides[i];
-      CopyElements({type.dtype, box.size}, landing->data(), RowMajorStrides(value_->shard_type()),
-                   destination_ + offset, strides);
-    }
-    Status outcome;
-    {
-      std::lock_guard lock(mutex_);
-      if (!status.ok() && first_error_.ok()) first_error_ = status;
-      if (--left_ > 0) return;
-      outcome = first_error_;
-    }
-    done_->Set(outcome);
-  }
-
-  const std::shared_ptr<Value> value_;
-  char* const destination_;
-  const std::shared_ptr<Event> done_;
-  std::mutex mutex_;
-  // Guarded by mutex_:
-  std::vector<std::shared_ptr<Fetching>> fetches_;
-  size_t left_ = 0;
-  bool given_up_ = false;
-  Status first_error_;
-};
-
-// Fetches all of a value. `watched` is called when the caller's thread is interrupted.
-std::shared_ptr<Event> FetchWhole(const std::shared_ptr<Value>& value, const client::Shard& shard, void* destination,
-                                  std::function<void()>& watched) {
-  if (value->tiling() == nullptr || value->tiling()->is_replicated()) {
-    auto done = Event::Make();
-    auto fetching = std::make_shared<Fetching>(done);
-    watched = [fetching] { fetching->GiveUp(); };
-    return fetching->Start(shard, destination, static_cast<uint64_t>(value->type().ByteSize()));
-  }
-  auto done = Event::Make();
-  auto gathering = std::make_shared<Gathering>(value, static_cast<char*>(destination), done);
-  watched = [gathering] { gathering->GiveUp(); };
-  gathering->Start(shard);
-  return done;
+  return values::FetchValue(value, destination, offset, size);
 }
 
-// What a Ctrl-C gives up: the fetch once it has begun, or its beginning.
-class Interruptible {
- public:
-  void Begin(const std::function<void()>& give_up) {
-    bool now = false;
-    {
-      std::lock_guard lock(mutex_);
-      give_up_ = give_up;
-      now = given_up_;
-    }
-    if (now) give_up();
-  }
-  // False: it has not begun.
-  bool GiveUp() {
-    std::function<void()> give_up;
-    {
-      std::lock_guard lock(mutex_);
-      given_up_ = true;
-      give_up = give_up_;
-    }
-    if (give_up) give_up();
-    return give_up != nullptr;
-  }
-  bool given_up() {
-    std::lock_guard lock(mutex_);
-    return given_up_;
-  }
-
- private:
-  std::mutex mutex_;
-  // Guarded by mutex_:
-  std::function<void()> give_up_;
-  bool given_up_ = false;
-};
+// Puts a handle of a copy at `made`.
+Status CopyTo(const PJRT_Buffer& source, PJRT_Device* device, PJRT_Memory* memory, PJRT_Buffer** made) {
+  PW_ASSIGN_OR_RETURN(PJRT_Device * found, source.client->devices().Of(device, memory));
+  PW_ASSIGN_OR_RETURN(const values::ValuePtr value, source.Get());
+  PW_ASSIGN_OR_RETURN(values::ValuePtr copy, values::CopyValue(value, found));
+  if (capture::Recorder::active()) capture::Recorder::Note(capture::RecordedCopy{value, copy});
+  *made = new PJRT_Buffer(std::move(copy));
+  return OkStatus();
+}
 
 }  // namespace
-
-std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* destination, uint64_t offset,
-                                  uint64_t size) {
-  if (Recorder::active()) {
-    const bool own = Recorder::own();
-    Recorder::Note(RecordedFetch{value, own, own ? CurrentSource() : ""});
-  }
-  auto done = Event::Make();
-  if (FetchClock::AccountsThisThread()) {
-    value->client()->fetch_clock().Begin();
-    auto entry =
-        std::make_shared<std::optional<waits::Entry>>(std::in_place, "the value of a " + value->type().ToString());
-    done->OnReady([client = value->client(), entry](const Status&) {
-      client->fetch_clock().End(client->session()->waiting());
-      entry->reset();
-    });
-  }
-  const uint64_t whole = static_cast<uint64_t>(value->type().ByteSize());
-  auto interruptible = std::make_shared<Interruptible>();
-  Follow(value, done, [value, interruptible, destination, offset, size, whole](const client::Shard& shard) {
-    if (whole == 0 || size == 0) return shard.buffer->session()->transfers().Ready(shard);
-    if (interruptible->given_up()) return Event::Done(Cancelled(interrupt::kMessage));
-    std::function<void()> give_up;
-    if (offset == 0 && size == whole) {
-      std::shared_ptr<Event> fetched = FetchWhole(value, shard, destination, give_up);
-      interruptible->Begin(give_up);
-      return fetched;
-    }
-    auto bytes = std::make_shared<std::vector<char>>(whole);
-    auto copied = Event::Make();
-    FetchWhole(value, shard, bytes->data(), give_up)
-        ->OnReady([bytes, copied, destination, offset, size](const Status& status) {
-          if (status.ok()) std::memcpy(destination, bytes->data() + offset, size);
-          copied->Set(status);
-        });
-    interruptible->Begin(give_up);
-    return copied;
-  });
-  if (!done->IsReady()) {
-    auto wait = std::make_shared<interrupt::Wait>([interruptible, done] {
-      if (!interruptible->GiveUp()) done->Set(Cancelled(interrupt::kMessage));
-    });
-    done->OnReady([wait](const Status&) { wait->End(); });
-  }
-  return done;
-}
-
-Result<std::shared_ptr<Value>> CopyValue(const std::shared_ptr<Value>& value, PJRT_Device* device) {
-  const std::shared_ptr<ClientState>& client = value->client();
-  PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr devices, device->Bound());
-  if (value->tiling() != nullptr || devices->size() > 1) {
-    return Unimplemented("PJRT copies between single devices; one to or from a slice of several is pw.transfer()");
-  }
-  auto copy = std::make_shared<Value>(client, device, value->array_type(), nullptr, devices);
-  if (Recorder::active()) Recorder::Note(RecordedCopy{value, copy});
-  const uint32_t numbers[] = {static_cast<uint32_t>(value->device()->description.id),
-                              static_cast<uint32_t>(device->description.id)};
-  client->sequencer().Submit(numbers, [value, copy] {
-    const Result<client::Shard>& shard = value->shard();
-    copy->Resolve(shard.ok() ? shard->buffer->session()->buffers().Copy(*shard, copy->devices().front()) : shard);
-  });
-  return copy;
-}
 
 Status Buffer_CopyToMemory(PJRT_Buffer_CopyToMemory_Args* args) {
-  PW_ASSIGN_OR_RETURN(PJRT_Device * device, args->buffer->client->devices().Of(nullptr, args->dst_memory));
-  PW_ASSIGN_OR_RETURN(const std::shared_ptr<Value> value, args->buffer->Get());
-  PW_ASSIGN_OR_RETURN(std::shared_ptr<Value> copy, CopyValue(value, device));
-  args->dst_buffer = new PJRT_Buffer(std::move(copy));
-  return OkStatus();
+  return CopyTo(*args->buffer, nullptr, args->dst_memory, &args->dst_buffer);
 }
 
 Status Buffer_CopyToDevice(PJRT_Buffer_CopyToDevice_Args* args) {
-  PW_ASSIGN_OR_RETURN(PJRT_Device * device, args->buffer->client->devices().Of(args->dst_device, nullptr));
-  PW_ASSIGN_OR_RETURN(const std::shared_ptr<Value> value, args->buffer->Get());
-  PW_ASSIGN_OR_RETURN(std::shared_ptr<Value> copy, CopyValue(value, device));
-  args->dst_buffer = new PJRT_Buffer(std::move(copy));
-  return OkStatus();
+  return CopyTo(*args->buffer, args->dst_device, nullptr, &args->dst_buffer);
 }
 
 Status Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args* args) {
@@ -318,27 +53,28 @@ Status Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args* args) {
     return InvalidArgument("fetching " + type.ToString() + " needs room for " + std::to_string(size) + " bytes, got " +
                            std::to_string(args->dst_size));
   }
-  PW_ASSIGN_OR_RETURN(ByteStrides strides, StridesOf(args->host_layout, type));
-  PW_ASSIGN_OR_RETURN(const std::shared_ptr<Value> value, args->src->Get());
-  if (IsRowMajor(type, strides) || type.ElementCount() == 0) {
-    args->event = args->src->client->NewEvent(FetchValue(value, args->dst, 0, size), true);
+  PW_ASSIGN_OR_RETURN(values::ByteStrides strides, values::StridesOf(args->host_layout, type));
+  PW_ASSIGN_OR_RETURN(const values::ValuePtr value, args->src->Get());
+  if (values::IsRowMajor(type, strides) || type.ElementCount() == 0) {
+    args->event = NewEvent(*args->src->client, FetchNoted(value, args->dst, 0, size), true);
     return OkStatus();
   }
   auto dense = std::make_shared<std::vector<char>>(size);
   auto done = Event::Make();
   void* const destination = args->dst;
-  FetchValue(value, dense->data(), 0, size)
+  FetchNoted(value, dense->data(), 0, size)
       ->OnReady([dense, done, destination, value, strides = std::move(strides)](const Status& status) {
         if (!status.ok()) {
           done->Set(status);
           return;
         }
-        RunOnPool([dense, done, destination, value, strides] {
-          CopyElements(value->type(), dense->data(), RowMajorStrides(value->type()), destination, strides);
+        values::RunOnPool([dense, done, destination, value, strides] {
+          values::CopyElements(value->type(), dense->data(), values::RowMajorStrides(value->type()), destination,
+                               strides);
           done->Set(OkStatus());
         });
       });
-  args->event = args->src->client->NewEvent(std::move(done), true);
+  args->event = NewEvent(*args->src->client, std::move(done), true);
   return OkStatus();
 }
 
@@ -349,29 +85,17 @@ Status Buffer_CopyRawToHost(PJRT_Buffer_CopyRawToHost_Args* args) {
                            std::to_string(args->transfer_size) + " at " + std::to_string(args->offset));
   }
   if (args->dst == nullptr && args->transfer_size > 0) return InvalidArgument("the destination is null");
-  PW_ASSIGN_OR_RETURN(const std::shared_ptr<Value> value, args->buffer->Get());
-  args->event = args->buffer->client->NewEvent(
-      FetchValue(value, args->dst, static_cast<uint64_t>(args->offset), static_cast<uint64_t>(args->transfer_size)),
+  PW_ASSIGN_OR_RETURN(const values::ValuePtr value, args->buffer->Get());
+  args->event = NewEvent(
+      *args->buffer->client,
+      FetchNoted(value, args->dst, static_cast<uint64_t>(args->offset), static_cast<uint64_t>(args->transfer_size)),
       true);
   return OkStatus();
 }
 
 Status Buffer_ReadyEvent(PJRT_Buffer_ReadyEvent_Args* args) {
-  PW_ASSIGN_OR_RETURN(const std::shared_ptr<Value> value, args->buffer->Get());
-  auto done = Event::Make();
-  Follow(value, done, [value](const client::Shard& shard) {
-    const std::shared_ptr<client::Session>& session = shard.buffer->session();
-    if (value->tiling() == nullptr || shard.buffer->ready() != nullptr) return session->transfers().Ready(shard);
-    auto all = Event::Make();
-    auto left = std::make_shared<std::atomic<size_t>>(value->devices().size());
-    for (uint32_t i = 0; i < value->devices().size(); ++i) {
-      session->transfers().Ready({shard.buffer, i})->OnReady([all, left](const Status& status) {
-        if (!status.ok() || left->fetch_sub(1) == 1) all->Set(status);
-      });
-    }
-    return all;
-  });
-  args->event = args->buffer->client->NewEvent(std::move(done), false);
+  PW_ASSIGN_OR_RETURN(const values::ValuePtr value, args->buffer->Get());
+  args->event = NewEvent(*args->buffer->client, values::ReadyOf(value), false);
   return OkStatus();
 }
 

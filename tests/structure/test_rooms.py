@@ -51,7 +51,10 @@ CPP_ROOMS = {
     "controller": 7,
     "client": 7,  # these three never include each other
     "sim": 7.5,  # hosts of a controller, in its own process
-    "plugin": 8,
+    "values": 8,
+    "compiled": 8.25,
+    "capture": 8.5,
+    "plugin": 8.75,
     "bindings": 9,
     "torch_kernels": 9,  # includes none of these
     "testing": 10,
@@ -197,6 +200,13 @@ def test_rooms_below_pjrt_know_nothing_of_its_c_api() -> None:
     for path in sorted((ROOT / "csrc").glob("*/*.[ch]*")):
         if CPP_ROOMS[path.parent.name] < CPP_ROOMS["pjrt"]:
             assert "csrc_generated/pjrt_abi" not in path.read_text(), f"{path.relative_to(ROOT)} needs a device's API"
+
+
+def test_rooms_below_the_plugin_know_nothing_of_its_table() -> None:
+    for room in ("values", "compiled", "capture"):
+        for path in sorted((ROOT / "csrc" / room).glob("*.[ch]*")):
+            found = re.findall(r"PJRT_Api\b|PJRT_\w+_Args", path.read_text())
+            assert not found, f"{path.relative_to(ROOT)} names {found[0]}, which is for csrc/plugin"
 
 
 def test_headers_comments_are_whole() -> None:
