@@ -76,7 +76,7 @@ void OnSignal(int number, siginfo_t* info, void* context) {
 }
 
 // Puts our handler before the one that is there now. Main thread only.
-void Observe() {
+void PutHandler() {
   struct sigaction now{};
   if (sigaction(SIGINT, nullptr, &now) != 0) return;
   const bool takes_info = (now.sa_flags & SA_SIGINFO) != 0;
@@ -128,7 +128,7 @@ State* OnMainThread() {
 
 // Signals before a wait that begins now, and whether one of them is still to be acted upon. Main thread only.
 std::pair<uint64_t, bool> Begin(State* state) {
-  Observe();
+  PutHandler();
   const uint64_t now = signals.load();
   if (now == state->settled) return {now, false};
   if (state->runtime.pending != nullptr && state->runtime.pending()) return {now, true};
@@ -142,6 +142,11 @@ void Enable(Runtime runtime) {
   State* expected = nullptr;
   auto* const fresh = new State(runtime);
   if (!the_state.compare_exchange_strong(expected, fresh)) delete fresh;
+  Observe();
+}
+
+void Observe() {
+  if (OnMainThread() != nullptr) PutHandler();
 }
 
 uint64_t Count() { return signals.load(); }

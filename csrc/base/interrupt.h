@@ -7,8 +7,9 @@
 //   interrupt::Wait wait([...] { event->Set(Cancelled(interrupt::kMessage)); });   // or
 //   interrupt::Watch watch; while (...) if (watch.interrupted()) ...
 //
-// The handler is put before whatever handler there is when a wait begins, since runtimes replace theirs at any time
-// (IPython does so for each cell), and calls that one. A process whose SIGINT is ignored or kills it is left alone.
+// The handler is put before whatever handler there is at Enable and when a wait begins, since runtimes replace theirs
+// at any time (IPython does so for each cell), and calls that one. A process whose SIGINT is ignored or kills it is
+// left alone.
 //
 // Ownership: process-wide state, never destroyed. A forked child has none of it: there nothing is given up.
 // Threads:   every function may be called from any thread; off the main thread waits are never interrupted. Waits are
@@ -40,6 +41,10 @@ void Enable(Runtime runtime);
 
 // How many signals have come.
 uint64_t Count();
+
+// Puts the handler in its place, as each wait of the main thread does: for bounds that hold other threads back on its
+// behalf, and which go by Count. Does nothing off the main thread.
+void Observe();
 
 // Something that `give_up` ends early. Destroying it, or End, forgets it; give_up may then still be running.
 class Wait {

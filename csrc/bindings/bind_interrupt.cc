@@ -104,7 +104,7 @@ void BindInterrupt(py::module_& module) {
       "watch_interrupts",
       [](unsigned long main) {
         static bool prepared = false;
-        if (prepared) return;
+        if (prepared) return interrupt::Observe();
         prepared = Prepare(main);
         if (prepared) interrupt::Enable({&Pending, &About});
       },

@@ -56,6 +56,7 @@ std::optional<Status> AwaitUnlessInterrupted(
 // PyTorch/XLA's, on behalf of the main thread.
 template <typename Predicate>
 void WaitForRoom(UniqueLock& lock, std::condition_variable& changed, const char* what, Predicate has_room) {
+  interrupt::Observe();
   const uint64_t signals = interrupt::Count();
   std::optional<waits::Entry> entry;
   while (!changed.wait_for(lock, kInterruptSlice, has_room)) {

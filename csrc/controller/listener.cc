@@ -93,10 +93,13 @@ void Listener::DropStrangers(const std::function<bool(std::string_view)>& knows)
 }
 
 void Listener::LogRefusal(const transport::PeerEvent& event, uint64_t now_ms) {
+  // Who hung up has said nothing wrong; it may have seen that it lacks a token. By private endpoints only this user's
+  // own processes come, without a token: one of them, or this one, was stopped while a connection was made again.
+  if (event.hung_up && transport::IsPrivate(event.endpoint)) return;
   const std::string address = event.address.empty() ? "an unknown address" : event.address;
-  // Who hung up has said nothing wrong; it may have seen that it lacks a token.
   const char* const why =
-      event.hung_up ? "it ended before it showed the cluster's join token" : "its join token is wrong or missing";
+      event.hung_up ? "it ended before it showed the cluster's join token (as one that was stopped or cut off)"
+                    : "its join token is wrong or missing";
   if (const auto line = refusals_.Take(address, "refused a connection from " + address + ": " + why, now_ms)) {
     logging::Warning("controller", *line);
   }

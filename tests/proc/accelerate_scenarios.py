@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import ptpathways as pw
-from ptpathways.frontend.xla import _xla
+from tests import inside
 
 
 class Tied(nn.Module):
@@ -101,7 +101,7 @@ def shards_of_what_was_prepared(accelerator: Any) -> tuple[str, str]:
             return F.cross_entropy(scores, labels), scores
 
     def layout(model: Any) -> str:
-        return str(_xla.binding()._get_xla_sharding_spec(model.layer.weight))
+        return inside.sharding_of(model.layer.weight)
 
     first = pw.prepare(Model(), strategy="fsdp")
     first, optimizer = accelerator.prepare(first, torch.optim.Adam(first.parameters()))

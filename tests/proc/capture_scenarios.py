@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ptpathways as pw
-from ptpathways.frontend.base import _state
+from tests import inside
 from tests.proc import (
     capture_audits,
     capture_batches,
@@ -420,8 +420,7 @@ def lost(places: list[torch.device], capture: Capture) -> list[float]:
     x, _ = batches(1)[0]
     last = [float(step(x)) for _ in range(6)][-1]
     if places[0].type == "xla":
-        connection = _state.runtime().connection
-        assert connection is not None
+        connection = inside.connection()
         os.kill(connection.host_pids()[0], signal.SIGKILL)
         for ask in (lambda: float(step(x)), lambda: float(step(x)), lambda: model[0].weight.cpu()):
             try:

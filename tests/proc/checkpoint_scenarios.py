@@ -31,8 +31,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import ptpathways as pw
-from ptpathways.frontend.base import _state
 from ptpathways.testing import stop_process
+from tests import inside
 
 Results = dict[str, Any]
 
@@ -90,8 +90,7 @@ def numbers(losses: list[Tensor]) -> list[float]:
 
 
 def traffic() -> dict[str, int]:
-    connection = _state.runtime().connection
-    assert connection is not None
+    connection = inside.connection()
     return connection.transfer_stats()
 
 
@@ -274,8 +273,7 @@ def mistakes(root: Path) -> Results:
     pw.save(pickled, odd=Path("x")).wait(60)
     results["pickle"] = refusal(lambda: pw.load(pickled))
 
-    connection = _state.runtime().connection
-    assert connection is not None
+    connection = inside.connection()
     pids = connection.host_pids()
     with torch.no_grad():
         model[0].weight.add_(1)
@@ -421,8 +419,7 @@ def captured(root: Path) -> Results:
 def worker_killed(root: Path) -> Results:
     model = nn.ModuleList([nn.Linear(8, 8).to(pw.device(0)), nn.Linear(8, 8).to(pw.device(1))])
     pw.save(root / "of a worker", model=model, step=1).wait(60)
-    connection = _state.runtime().connection
-    assert connection is not None
+    connection = inside.connection()
     victim = connection.host_pids()[1]
     stop_process(victim)
     half = pw.save(root / "of a worker", model=model, step=2)
@@ -434,8 +431,7 @@ def kill_client(root: Path) -> Results:
     """What is on the disk is looked at by `after`."""
     model = nn.ModuleList([nn.Linear(8, 8).to(pw.device(0)), nn.Linear(8, 8).to(pw.device(1))])
     pw.save(root / "of a client", model=model, step=1).wait(60)
-    connection = _state.runtime().connection
-    assert connection is not None
+    connection = inside.connection()
     stop_process(connection.host_pids()[1])
     pw.save(root / "of a client", model=model, step=2)
     print("{}", flush=True)

@@ -25,8 +25,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import ptpathways as pw
-from ptpathways.frontend.base import _state
-from ptpathways.frontend.xla import _xla
+from tests import inside
 
 SAMPLES = 22
 BATCH = 8
@@ -82,7 +81,7 @@ def order() -> dict[str, Any]:
     state = json.loads(json.dumps(loader.state_dict()))
     rest = seen(iterator)
     again = loader
-    if _state.runtime().device_count == 1:
+    if inside.device_count() == 1:
         loader.close()
         again = pw.data.remote(Augmented, batch_size=BATCH, seed=5, num_workers=2)
     again.load_state_dict(state)
@@ -99,7 +98,7 @@ def order() -> dict[str, Any]:
         "uploaded": bytes_uploaded() - before,
         "after": after,
         "first again": seen(again),
-        "sharding": _xla.binding()._get_xla_sharding_spec(next(iter(again))["drawn"]),
+        "sharding": inside.sharding_of(next(iter(again))["drawn"]),
     }
 
 
@@ -116,7 +115,7 @@ def on_a_slice() -> dict[str, Any]:
             "host": [host.devices[0] <= place.devices[0] <= host.devices[-1] for host in pw.cluster().hosts].index(
                 True
             ),
-            "sharding": _xla.binding()._get_xla_sharding_spec(first),
+            "sharding": inside.sharding_of(first),
             "epochs": [seen(given), seen(given)],
         }
         loader.close()
@@ -125,8 +124,7 @@ def on_a_slice() -> dict[str, Any]:
 
 
 def bytes_uploaded() -> int:
-    connection = _state.runtime().connection
-    assert connection is not None
+    connection = inside.connection()
     return int(connection.transfer_stats()["bytes_uploaded"])
 
 
@@ -226,8 +224,7 @@ def refusals() -> dict[str, Any]:
 
 def lost_worker() -> dict[str, Any]:
     """A worker is killed; its pipeline's process goes with it, and the loop is told of the host."""
-    connection = _state.runtime().connection
-    assert connection is not None
+    connection = inside.connection()
     loader = pw.data.remote(Augmented, batch_size=BATCH)
     batches = iter(loader)
     next(batches)
@@ -391,8 +388,7 @@ def main(hosts: int, devices: int) -> None:
         except Exception:
             results[scenario.__name__] = {"failure": traceback.format_exc()}
         results[scenario.__name__]["seconds"] = round(time.monotonic() - began, 1)
-    connection = _state.runtime().connection
-    assert connection is not None
+    connection = inside.connection()
     results["pids"] = connection.host_pids()
     pw.shutdown()
     print(json.dumps(results))

@@ -17,8 +17,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import ptpathways as pw
-from ptpathways.frontend.base import _state
 from ptpathways.testing import stop_process
+from tests import inside
 
 WARM_UP, FROZEN = 5, 20
 
@@ -52,8 +52,7 @@ def train(prepared: bool, pid: int) -> dict[str, Any]:
 
 def main() -> None:
     pw.init(hosts=1, devices_per_host=int(sys.argv[1]))
-    connection = _state.runtime().connection
-    assert connection is not None
+    connection = inside.connection()
     (pid,) = connection.host_pids()
     json.dump({"cluster": train(True, pid), "eager": train(False, pid)}, sys.stdout)
 

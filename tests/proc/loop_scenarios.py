@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 import ptpathways as pw
-from ptpathways.frontend.xla import _xla
+from tests import inside
 from tests.proc import loop_mistakes, loops_of_models, loops_of_optimizers
 from tests.proc.loop_basis import Loop, Place
 
@@ -60,7 +60,7 @@ MORE: tuple[Loop, ...] = (loops_of_optimizers.every_optimizer,)
 
 def compiles() -> int:
     """Computations that PyTorch/XLA has compiled so far."""
-    return int(_xla.binding()._xla_counter_value("UncachedCompile") or 0)
+    return inside.counter("UncachedCompile")
 
 
 def run(loop: Loop, place: Place) -> dict[str, Any]:

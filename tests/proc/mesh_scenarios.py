@@ -27,10 +27,9 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import ptpathways as pw
-from ptpathways.frontend.base import _state
 from ptpathways.frontend.slices import _transfer
-from ptpathways.frontend.xla import _xla
 from ptpathways.sharding import Mesh
+from tests import inside
 from tests.proc.mesh_basis import BATCH, LENGTH, STEPS, WIDTH, WORDS, Batches, Net, batches
 
 _before: dict[str, int] = {}
@@ -54,13 +53,12 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
 
 def values(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """All of them on the CPU, by one fetch."""
-    fetched = _xla.binding()._xla_get_cpu_tensors(list(tensors.values()))
+    fetched = inside.values_of(list(tensors.values()))
     return {name.replace("_orig_module.", ""): value for name, value in zip(tensors, fetched, strict=True)}
 
 
 def moved() -> dict[str, int]:
-    connection = _state.runtime().connection
-    assert connection is not None
+    connection = inside.connection()
     return connection.transfer_stats()
 
 
@@ -148,7 +146,7 @@ def data_parallel() -> dict[str, Any]:
 
 
 def tensor_parallel() -> dict[str, Any]:
-    over = mesh((_state.runtime().device_count,), ("model",))
+    over = mesh((inside.device_count(),), ("model",))
     with pw.device():
         model = Net()
     megatron(model, over)
@@ -158,7 +156,7 @@ def tensor_parallel() -> dict[str, Any]:
 def fully_sharded() -> dict[str, Any]:
     from torch_xla.experimental import spmd_fully_sharded_data_parallel as fsdp
 
-    over = mesh((_state.runtime().device_count, 1), ("fsdp", "model"))
+    over = mesh((inside.device_count(), 1), ("fsdp", "model"))
     with pw.device():
         model = Net()
     model.block = fsdp.SpmdFullyShardedDataParallel(model.block, mesh=over)  # type: ignore[assignment]
@@ -167,7 +165,7 @@ def fully_sharded() -> dict[str, Any]:
 
 
 def data_and_tensor() -> dict[str, Any]:
-    over = mesh((2, _state.runtime().device_count // 2), ("data", "model"))
+    over = mesh((2, inside.device_count() // 2), ("data", "model"))
     with pw.device():
         model = Net()
     megatron(model, over)
@@ -236,7 +234,7 @@ def _distance(model: nn.Module, twin: nn.Module) -> float:
 
 def laid_out_by_hand() -> dict[str, Any]:
     """pw.shard of parameters under an optimizer that has state, and of activations, in the middle of a training."""
-    over = Mesh((2, _state.runtime().device_count // 2), ("data", "model"))
+    over = Mesh((2, inside.device_count() // 2), ("data", "model"))
     model = Net()
     twin = copy.deepcopy(model)
     optimizer, data = optimizer_of(model), batches()
@@ -309,9 +307,9 @@ def initialised() -> dict[str, Any]:
     torch.manual_seed(11)
     with pw.device():
         model = Net()
-    if _state.runtime().device_count > 1:
-        megatron(model, mesh((_state.runtime().device_count,), ("model",)))
-        said = _xla.binding()._get_xla_sharding_spec(model.block.up.weight)
+    if inside.device_count() > 1:
+        megatron(model, mesh((inside.device_count(),), ("model",)))
+        said = inside.sharding_of(model.block.up.weight)
         assert said.startswith("{devices="), said
     pw.prepare(model)
     found["marked"] = digests(model)
@@ -348,8 +346,7 @@ def seeded() -> list[list[float]]:
 
 def a_batch_enters_in_parts() -> dict[str, Any]:
     """A batch of 4 MiB: what the client sent, and how many bytes more each host holds."""
-    connection = _state.runtime().connection
-    assert connection is not None
+    connection = inside.connection()
 
     def held() -> list[int]:
         pw.wait()
@@ -365,7 +362,7 @@ def a_batch_enters_in_parts() -> dict[str, Any]:
 
 def resumed() -> list[float]:
     """Optimizer state of a checkpoint, of sharded parameters: it lies as they do."""
-    over = mesh((_state.runtime().device_count,), ("model",))
+    over = mesh((inside.device_count(),), ("model",))
     first = Net()
     optimizer = optimizer_of(first)
     data = batches(6)
@@ -387,7 +384,7 @@ def resumed() -> list[float]:
 
 def a_dimension_that_does_not_divide() -> dict[str, Any]:
     """10 rows marked over 4 devices: PyTorch/XLA pads the last ones."""
-    count = _state.runtime().device_count
+    count = inside.device_count()
     with pw.device():
         layer = nn.Linear(6, 10)
     mark(layer.weight, mesh((count,), ("model",)), ("model", None))
@@ -402,7 +399,7 @@ def a_dimension_that_does_not_divide() -> dict[str, Any]:
 
 def refused() -> dict[str, str]:
     """Mistakes, and what is said about them."""
-    count = _state.runtime().device_count
+    count = inside.device_count()
     over = mesh((count,), ("rows",))
     layer = nn.Linear(2, count).to(pw.device())
     small, freed = pw.cluster().slice((1,)), pw.cluster().slice((2,))

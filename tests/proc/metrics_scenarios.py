@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import ptpathways as pw
-from ptpathways.frontend.xla import _xla
+from tests import inside
 
 Sent = list[tuple[int, dict[str, float]]]
 FOLDER = Path()
@@ -31,8 +31,7 @@ FIRST_CAME = threading.Event()
 
 
 def compiles() -> int:
-    metric = _xla.binding()._xla_metric_data("CompileTime")
-    return int(metric[0]) if metric else 0
+    return inside.counter("UncachedCompile")
 
 
 def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -215,14 +214,11 @@ def lost() -> dict[str, Any]:
     import os
     import signal
 
-    from ptpathways.frontend.base import _state
-
     sent = send_here()
     here = torch.tensor(2.0, device=pw.device())
     pw.step()
     pw.wait()
-    connection = _state.runtime().connection
-    assert connection is not None
+    connection = inside.connection()
     for pid in connection.host_pids():
         os.kill(pid, signal.SIGSTOP)
     with warnings.catch_warnings(record=True) as caught:

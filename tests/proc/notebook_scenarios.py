@@ -28,16 +28,15 @@ from torch import nn
 from torch.nn import functional as F
 
 import ptpathways as pw
-from ptpathways.frontend.base import _state
 from ptpathways.frontend.capture.recording import _outcome
 from ptpathways.testing import stop_process
+from tests import inside
 
 seen: dict[str, Any] = {}
 
 
 def worker() -> int:
-    connection = _state.runtime().connection
-    assert connection is not None
+    connection = inside.connection()
     pid: int = connection.host_pids()[0]
     return pid
 
@@ -179,8 +178,7 @@ def in_use() -> int:
     """Bytes on the devices, as the controller accounts them."""
     gc.collect()
     pw.wait(60)
-    connection = _state.runtime().connection
-    assert connection is not None
+    connection = inside.connection()
     return sum(host["live_bytes"] for host in json.loads(connection.session.status_json(10.0))["hosts"])
 
 

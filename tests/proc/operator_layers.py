@@ -18,6 +18,7 @@ from torch_xla.experimental import scan
 
 from ptpathways.frontend.kernels.layers import _normalization
 from ptpathways.frontend.xla import _xla
+from tests import inside
 from tests.proc.operator_basis import INFINITY, matrix, scenario
 
 
@@ -74,7 +75,7 @@ def a_normalization_is_one_computation_in_python_and_without_it(device: str | to
     words = (values, None, None, None, None, True, 0.0, 1e-5)
     former = _xla.former("native_batch_norm")
     both = (torch.native_batch_norm(*words), _normalization.batch_norm(former, *words))
-    one, other = (_xla.binding()._get_xla_tensors_hlo(list(results)) for results in both)
+    one, other = (inside.hlo_of(results) for results in both)
     return torch.tensor(one == other)
 
 

@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional as F
 
 import ptpathways as pw
-from ptpathways.frontend.base import _state
+from tests import inside
 from tests.proc import pipeline_models as models
 from tests.proc import pipeline_scenarios as scenarios
 from tests.proc.cluster_scenarios import WAIT_S, Scenario, refused, run
@@ -55,8 +55,7 @@ def stages_that_share_hosts(cluster: pw.Cluster) -> None:
 
 def the_loss_of_a_host_ends_the_pipelines_on_it_only(cluster: pw.Cluster) -> None:
     """Dozens of steps are under way, so devices of the other hosts are full of what waits for the lost one."""
-    connection = _state.runtime().connection
-    assert connection is not None
+    connection = inside.connection()
     of_host: dict[int, list[pw.VirtualSlice]] = {0: [], 1: [], 2: []}
     for one in (cluster.slice((1,)) for _ in range(6)):
         of_host[one.devices[0] // 2].append(one)

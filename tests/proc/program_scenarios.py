@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 import ptpathways as pw
-from ptpathways.frontend.base import _state
+from tests import inside
 from tests.proc.cluster_scenarios import WAIT_S, Scenario, equal, refused, run
 
 
@@ -288,8 +288,7 @@ def a_lost_host_is_named(cluster: pw.Cluster) -> None:
     equal(around([1.0]), torch.tensor([8.0]))
     held = [one([1.0]) for one in double]
     pw.get(held, WAIT_S)
-    connection = _state.runtime().connection
-    assert connection is not None
+    connection = inside.connection()
     os.kill(connection.host_pids()[2], signal.SIGKILL)
     refused(pw.HostLost, "host2", lambda: held[2].result(WAIT_S))
     try:

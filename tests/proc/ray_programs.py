@@ -20,10 +20,9 @@ def _begin(**options: Any) -> pw.Cluster:
 
 
 def _pids() -> list[int]:
-    from ptpathways.frontend.base import _state
+    from tests import inside
 
-    connection = _state.runtime().connection
-    assert connection is not None
+    connection = inside.connection()
     return connection.host_pids()
 
 

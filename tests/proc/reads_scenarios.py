@@ -20,9 +20,8 @@ import torch
 from torch import Tensor, nn
 
 import ptpathways as pw
-from ptpathways.frontend.base import _state
-from ptpathways.frontend.xla import _xla
 from ptpathways.testing import wait_until
+from tests import inside
 
 
 def _branch(value: Tensor) -> None:
@@ -47,14 +46,12 @@ READS: dict[str, Callable[[Tensor], Any]] = {
 
 def traced(tensors: list[Tensor]) -> str:
     """The module that would compute them now."""
-    text: str = _xla.binding()._get_xla_tensors_hlo(tensors)
-    return text
+    return inside.hlo_of(tensors)
 
 
 def pending(tensor: Tensor) -> bool:
     torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
-    (waits,) = _xla.binding()._check_tensor_need_materialization([tensor])
-    return bool(waits)
+    return inside.is_traced(tensor)
 
 
 def a_loss_before_its_gradient(place: Callable[[nn.Module, Tensor], Any], read: Callable[[Tensor], Any]) -> Any:
@@ -126,8 +123,7 @@ def copies_of_what_could_not_be_computed() -> dict[str, str]:
 def devices_when_a_host_is_lost() -> list[str]:
     """What each device that was not used before is then, by its number."""
     pw.init(hosts=3)
-    connection = _state.runtime().connection
-    assert connection is not None
+    connection = inside.connection()
     os.kill(connection.host_pids()[1], signal.SIGKILL)
     wait_until(lambda: not pw.cluster().hosts[1].alive)
     found = [f"{[device.index for device in pw.devices()]}"]

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import ptpathways as pw
-from ptpathways.frontend.base import _state
 from ptpathways.frontend.slices import _slice
+from tests import inside
 from tests.proc.cluster_scenarios import equal, refused, run
 from tests.proc.slice_basis import STEPS, data, model_of, same, stats, train
 from tests.proc.slice_moves import (
@@ -424,8 +424,7 @@ def the_loss_of_a_host_leaves_other_slices_alone(cluster: pw.Cluster) -> None:
 
     def between(number: int) -> None:
         if number == 2:
-            connection = _state.runtime().connection
-            assert connection is not None
+            connection = inside.connection()
             os.kill(connection.host_pids()[-1], signal.SIGKILL)
 
     same(train(model, x, between=between, steps=12), train(model_of(), data(), steps=12))

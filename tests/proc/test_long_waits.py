@@ -21,10 +21,10 @@ import os, signal, sys, threading
 import torch
 import ptpathways as pw
 from ptpathways import testing
-from ptpathways.frontend.base import _state
+from tests import inside
 
 cluster = pw.init(hosts=2, devices_per_host=1)
-connection = _state.runtime().connection
+connection = inside.connection()
 value = torch.ones(64, 64).to(pw.device())
 (value + 1).sum().item()
 pid = connection.host_pids()[1]

@@ -148,8 +148,8 @@ async def _run(nbclient: Any, nbformat: Any, notebook: Any) -> None:
         # One that nothing catches, while the worker stands still; then the first cell, again.
         asked = _cell(
             nbformat,
-            "from ptpathways.frontend.base import _state\n"
-            "print('pids', *_state.runtime().connection.host_pids(), 'of', __import__('os').getpid())",
+            "from tests import inside\n"
+            "print('pids', *inside.connection().host_pids(), 'of', __import__('os').getpid())",
         )
         await client.async_execute_cell(asked, 0)
         (pids, kernel) = re.findall(r"pids (.*) of (\d+)", _text(asked))[0]

@@ -70,7 +70,15 @@ def test_a_loop_survives_pauses_of_each_member_with_the_same_losses(tmp_path: Pa
     runtime.mkdir(mode=0o700)
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}
     log = tmp_path / "log"
-    alone = subprocess.run([sys.executable, "-c", TRAIN, "-"], capture_output=True, text=True, check=True, timeout=100)
+    alone: list[str] = []
+    with _running([sys.executable, "-c", TRAIN, "-"], environment, tmp_path / "alone") as program:
+        assert program.stdout is not None
+        for line in program.stdout:
+            alone.append(line.strip())
+            if len(alone) == 10:
+                _pause(program.pid)  # its controller, too
+        assert program.wait(60) == 0
+    assert "refused" not in (tmp_path / "alone").read_text()
     with ExitStack() as stack:
         controller = stack.enter_context(
             _running([*COMMAND, "controller", "--bind", "tcp://127.0.0.1:*"], environment, log)
@@ -99,6 +107,6 @@ def test_a_loop_survives_pauses_of_each_member_with_the_same_losses(tmp_path: Pa
             if len(losses) in paused:
                 _pause(paused[len(losses)])
         assert client.wait(60) == 0, log.read_text()
-    assert losses == alone.stdout.split() and len(losses) == 40
+    assert losses == alone and len(losses) == 40
     said = log.read_text()
     assert "heard nothing of host 'b'" in said and "host 'b' is heard of again" in said

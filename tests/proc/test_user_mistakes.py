@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.scenarios import ROOT
 
 SCRIPT = Path(__file__).with_name("user_mistakes.py")
 
@@ -30,12 +33,20 @@ EXPECTED: dict[str, list[str]] = {
     "broken_plugin": [r"caught: ConnectionFailed .*GetPjrtApi"],
     "killed_worker": [r"caught: .*'host1'.*(killed by SIGKILL|connection closed)"],
     "interrupted": [r"caught: KeyboardInterrupt"],
+    "held_back": [
+        r"call: KeyboardInterrupt at once",
+        r"trace: KeyboardInterrupt at once",
+        r"values: \[(\d+\.0)(, \1){3}\] \[1\.0, 1\.0, 1\.0, 1\.0\]",
+    ],
 }
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_mistake_is_answered(name: str) -> None:
-    done = subprocess.run([sys.executable, str(SCRIPT), name], capture_output=True, text=True, timeout=100)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), name], capture_output=True, text=True, timeout=100, env=environment
+    )
     text = done.stdout
     for pattern in EXPECTED[name]:
         assert re.search(pattern, text, re.DOTALL), f"{pattern!r} not in:\n{text}\n{done.stderr}"

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import ptpathways as pw
 from ptpathways import frontend
-from ptpathways.frontend.base import _state
+from tests import inside
 
 Prepare = Callable[..., Any]
 Scenario = Callable[[Prepare], list[float]]
@@ -333,7 +333,7 @@ def main() -> None:
     if mode == "together" and backend == "pathways":
         results["shardings"] = _shardings()
         results["side by side"] = _side_by_side()
-    connection = _state.runtime().connection
+    connection = inside.connection()
     if connection is not None:
         results["traffic"] = connection.transfer_stats()
     json.dump(results, sys.stdout)

@@ -143,11 +143,10 @@ def broken_plugin() -> None:
 def _train_until(event: str) -> None:
     import torch
 
-    from ptpathways.frontend.base import _state
+    from tests import inside
 
     pw.init(hosts=2)
-    connection = _state.runtime().connection
-    assert connection is not None
+    connection = inside.connection()
     device = pw.device(1)
     model = torch.nn.Linear(256, 256).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -183,6 +182,61 @@ def interrupted() -> None:
         _train_until("interrupt")
     except KeyboardInterrupt:
         print("caught: KeyboardInterrupt")
+
+
+def held_back() -> None:
+    """Ctrl-C in loops that too many runs in flight hold back, of a program that has read nothing."""
+    import time
+
+    import torch
+
+    cluster = pw.init()
+    over = cluster.slice((1,))
+
+    @pw.function(slice=over)
+    def slow(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(20):
+            x = x @ x * 1e-3
+        return x
+
+    @pw.function(slice=over)
+    def quick(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    large, small = pw.put(torch.ones(1500, 1500), over), pw.put(torch.zeros(4), over)
+    slow(large).wait()
+    quick(small).wait()
+    state = torch.zeros(4, device=over.device) + 1
+    pw.wait()
+
+    def call() -> None:
+        nonlocal small
+        small = quick(small)
+
+    def trace() -> None:
+        nonlocal state
+        state = state * 2 - 1
+        pw.step()
+
+    for loop in (call, trace):
+        kept = [slow(large) for _ in range(3)]
+        signalled = 0.0
+
+        def interrupt() -> None:
+            nonlocal signalled
+            signalled = time.monotonic()
+            os.kill(os.getpid(), signal.SIGINT)
+
+        timer = threading.Timer(1.0, interrupt)
+        timer.start()
+        try:
+            while True:
+                loop()
+        except KeyboardInterrupt:
+            late = time.monotonic() - signalled
+            print(f"{loop.__name__}: KeyboardInterrupt {'at once' if late < 1 else f'after {late:.1f} s'}")
+        kept[-1].wait()
+    print("values:", small.result().tolist(), state.tolist())
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from ptpathways import core, native
@@ -78,7 +79,9 @@ def _cut(wait_for_submit: bool, devices: tuple[torch.device, ...] = ()) -> None:
     global _cuts
     import torch_xla
 
-    _state.runtime()
+    if _state.runtime().connection is not None:
+        # What holds a loop back waits on threads of PyTorch/XLA's; a notebook replaces signals' handlers in each cell.
+        native.watch_interrupts(threading.main_thread().ident or 0)
     _hooks.before_cut()
     _recompiles.about_to_run()
     _cuts += 1
