@@ -33,7 +33,7 @@ def ray_address() -> Iterator[str]:
 
 
 def _environment(address: str) -> dict[str, str]:
-    return {**os.environ, "RAY_ADDRESS": address, "RAY_DEDUP_LOGS": "0"}
+    return {**os.environ, "RAY_ADDRESS": address, "RAY_DEDUP_LOGS": "0", "PYTHONPATH": str(ROOT)}
 
 
 def _run(address: str, *arguments: str) -> list[str]:
