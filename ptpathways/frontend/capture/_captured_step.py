@@ -450,10 +450,8 @@ class CapturedStep:
             self._kinds.variants.clear()
             self._last = None
             return
-        checks, audited = (
-            variant.ready and self._checks and not variant.states.moved,
-            variant.ready and variant.audits.due(),
-        )
+        checks = variant.ready and self._checks and not variant.states.moved
+        audited = variant.ready and variant.audits.due()
         try:
             outcome, wiring = recording.outcome(result)
             variant.made = outcome.renewed()
