@@ -32,19 +32,19 @@ std::optional<Status> Event::TryGet() const {
 }
 
 Status Event::Wait() const {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return status_.has_value(); });
+  UniqueLock lock(mutex_);
+  changed_.wait(lock, [this]() PW_REQUIRES(mutex_) { return status_.has_value(); });
   return *status_;
 }
 
 std::optional<Status> Event::WaitFor(std::chrono::nanoseconds timeout) const {
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, timeout, [this] { return status_.has_value(); });
+  UniqueLock lock(mutex_);
+  changed_.wait_for(lock, timeout, [this]() PW_REQUIRES(mutex_) { return status_.has_value(); });
   return status_;
 }
 
 void Event::OnReady(Callback callback) {
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   if (!status_) {
     callbacks_.push_back(std::move(callback));
     return;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/base/thread_annotations.h"
 
 namespace pathways {
 
@@ -43,9 +44,8 @@ class Event {
  private:
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  // Protected by mutex_:
-  std::optional<Status> status_;
-  std::vector<Callback> callbacks_;
+  std::optional<Status> status_ PW_GUARDED_BY(mutex_);
+  std::vector<Callback> callbacks_ PW_GUARDED_BY(mutex_);
 };
 
 }  // namespace pathways

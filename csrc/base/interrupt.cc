@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/thread_annotations.h"
+
 namespace pathways::interrupt {
 namespace {
 
@@ -33,9 +35,8 @@ struct State {
   // Only the main thread's: the signals that the runtime has acted upon.
   uint64_t settled = 0;
   std::mutex mutex;
-  // Guarded by mutex:
-  std::map<uint64_t, Entry> waits;
-  uint64_t next_id = 1;
+  std::map<uint64_t, Entry> waits PW_GUARDED_BY(mutex);
+  uint64_t next_id PW_GUARDED_BY(mutex) = 1;
 };
 
 // Leaked, as everything that a signal handler or a thread may meet at exit.

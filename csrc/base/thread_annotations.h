@@ -19,6 +19,8 @@
 #endif
 
 #define PW_GUARDED_BY(lock) PW_THREAD_ATTRIBUTE_(guarded_by(lock))
+// What a pointer points to.
+#define PW_PT_GUARDED_BY(lock) PW_THREAD_ATTRIBUTE_(pt_guarded_by(lock))
 #define PW_REQUIRES(...) PW_THREAD_ATTRIBUTE_(requires_capability(__VA_ARGS__))
 // The reason stands beside it.
 #define PW_NO_THREAD_SAFETY PW_THREAD_ATTRIBUTE_(no_thread_safety_analysis)

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "csrc/base/thread_annotations.h"
+
 namespace pathways {
 
 Tiling Tiling::Replicated(size_t rank, size_t devices) {
@@ -91,8 +93,8 @@ std::string Tiling::ToString() const {
 TilingPtr Intern(Tiling tiling) {
   struct Table {
     std::mutex mutex;
-    // Guarded by mutex:
-    std::map<std::pair<std::vector<int64_t>, std::vector<uint32_t>>, std::weak_ptr<const Tiling>> known;
+    std::map<std::pair<std::vector<int64_t>, std::vector<uint32_t>>, std::weak_ptr<const Tiling>> known
+        PW_GUARDED_BY(mutex);
   };
   static Table* const table = new Table;  // leaked: values may be made by threads that outlive static destructors
   std::lock_guard lock(table->mutex);

@@ -7,14 +7,15 @@
 #include <utility>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/thread_annotations.h"
 
 namespace pathways::waits {
 namespace {
 
 struct Table {
   std::mutex mutex;
-  uint64_t next = 1;            // guarded by mutex
-  std::map<uint64_t, Wait> by;  // guarded by mutex
+  uint64_t next PW_GUARDED_BY(mutex) = 1;
+  std::map<uint64_t, Wait> by PW_GUARDED_BY(mutex);
 };
 
 Table& TheTable() {

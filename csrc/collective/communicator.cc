@@ -88,7 +88,7 @@ Status Communicator::WhoLeft(const Launch& launch, const Meeting& meeting) const
 }
 
 Status Communicator::Meet(int device, const hlo::CollectiveOp& op, std::span<const hlo::CollectiveOperand> operands) {
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   const auto at = devices_.find(device);
   if (at == devices_.end() || !at->second.launch) {
     return FailedPrecondition("device " + std::to_string(device) + " must be in a gang to meet others in collective " +
@@ -134,7 +134,7 @@ Status Communicator::Meet(int device, const hlo::CollectiveOp& op, std::span<con
   return Join(*meeting, lock);
 }
 
-Status Communicator::Join(Meeting& meeting, std::unique_lock<std::mutex>& lock) {
+Status Communicator::Join(Meeting& meeting, UniqueLock& lock) {
   Launch& launch = *meeting.launch;
   const auto deadline = meeting.since + options_.limit;
   while (!meeting.done) {
@@ -162,7 +162,7 @@ Status Communicator::Join(Meeting& meeting, std::unique_lock<std::mutex>& lock) 
   return meeting.status;
 }
 
-Status Communicator::Work(Meeting& meeting, std::unique_lock<std::mutex>& lock) {
+Status Communicator::Work(Meeting& meeting, UniqueLock& lock) {
   Launch& launch = *meeting.launch;
   meeting.running = true;
   lock.unlock();

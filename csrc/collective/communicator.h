@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/base/thread_annotations.h"
 #include "csrc/collective/exchange.h"
 #include "csrc/collective/gang.h"
 #include "csrc/collective/lanes.h"
@@ -116,27 +117,26 @@ class Communicator : public hlo::CollectiveBackend {
     auto operator<=>(const MeetingKey&) const = default;
   };
 
-  // All need mutex_ (Run and Work: let go of it).
-  std::shared_ptr<Launch> LaunchOf(const std::shared_ptr<const Gang>& gang);
-  void Fail(Launch& launch, const Status& status);
-  Status Join(Meeting& meeting, std::unique_lock<std::mutex>& lock);
-  Status Work(Meeting& meeting, std::unique_lock<std::mutex>& lock);
+  std::shared_ptr<Launch> LaunchOf(const std::shared_ptr<const Gang>& gang) PW_REQUIRES(mutex_);
+  void Fail(Launch& launch, const Status& status) PW_REQUIRES(mutex_);
+  Status Join(Meeting& meeting, UniqueLock& lock) PW_REQUIRES(mutex_);
+  // Lets go of `lock`, which is on mutex_, while bytes move: more than the analysis can follow.
+  Status Work(Meeting& meeting, UniqueLock& lock) PW_REQUIRES(mutex_) PW_NO_THREAD_SAFETY;
   Status Exchanged(Meeting& meeting);
-  Status WhoLeft(const Launch& launch, const Meeting& meeting) const;
+  Status WhoLeft(const Launch& launch, const Meeting& meeting) const PW_REQUIRES(mutex_);
 
   const CommunicatorOptions options_;
   const std::shared_ptr<Lanes> lanes_;
   std::atomic<uint64_t> bytes_sent_{0};
 
   mutable std::mutex mutex_;
-  // Guarded by mutex_:
-  std::map<int, Device> devices_;
-  std::map<LaunchId, std::shared_ptr<Launch>> launches_;
-  std::map<MeetingKey, std::shared_ptr<Meeting>> meetings_;
-  std::map<uint32_t, Status> lost_;
-  std::unordered_map<uint64_t, Status> aborted_;
-  std::deque<uint64_t> aborted_order_;
-  Status stopped_;
+  std::map<int, Device> devices_ PW_GUARDED_BY(mutex_);
+  std::map<LaunchId, std::shared_ptr<Launch>> launches_ PW_GUARDED_BY(mutex_);
+  std::map<MeetingKey, std::shared_ptr<Meeting>> meetings_ PW_GUARDED_BY(mutex_);
+  std::map<uint32_t, Status> lost_ PW_GUARDED_BY(mutex_);
+  std::unordered_map<uint64_t, Status> aborted_ PW_GUARDED_BY(mutex_);
+  std::deque<uint64_t> aborted_order_ PW_GUARDED_BY(mutex_);
+  Status stopped_ PW_GUARDED_BY(mutex_);
 };
 
 }  // namespace pathways::collective

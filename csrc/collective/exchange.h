@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/base/thread_annotations.h"
 #include "csrc/collective/gang.h"
 #include "csrc/collective/lanes.h"
 #include "csrc/collective/plan.h"
@@ -84,7 +85,7 @@ class Exchange {
   uint64_t bytes_sent_ = 0;
 
   mutable std::mutex mutex_;
-  std::vector<uint32_t> missing_;  // guarded by mutex_
+  std::vector<uint32_t> missing_ PW_GUARDED_BY(mutex_);
 };
 
 }  // namespace pathways::collective

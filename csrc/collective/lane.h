@@ -19,6 +19,7 @@
 #include <string>
 
 #include "csrc/base/status.h"
+#include "csrc/base/thread_annotations.h"
 #include "csrc/collective/gang.h"
 #include "csrc/collective/segment.h"
 #include "csrc/transport/frame.h"
@@ -136,9 +137,9 @@ class InLane {
   uint32_t uncredited_ = 0;
 
   std::mutex mutex_;
-  std::deque<Message> messages_;            // guarded by mutex_; its front stays in place while it is peeked
-  std::atomic<uint32_t> message_count_{0};  // of messages_
-  std::unique_ptr<std::byte[]> aligned_;    // a message's bytes, where libzmq left them at an odd address
+  std::deque<Message> messages_ PW_GUARDED_BY(mutex_);  // its front stays in place while it is peeked
+  std::atomic<uint32_t> message_count_{0};              // of messages_
+  std::unique_ptr<std::byte[]> aligned_;                // a message's bytes, where libzmq left them at an odd address
   size_t aligned_bytes_ = 0;
 };
 

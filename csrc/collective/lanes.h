@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "csrc/base/status.h"
+#include "csrc/base/thread_annotations.h"
 #include "csrc/collective/gang.h"
 #include "csrc/collective/lane.h"
 #include "csrc/collective/segment.h"
@@ -74,9 +75,9 @@ class Lanes : public std::enable_shared_from_this<Lanes> {
   Lanes(LanesOptions options, dataplane::DataPlane* data);
   std::string HomeName(uint32_t host) const;
   std::string RingName(uint32_t from_host, uint32_t from_device, uint32_t to_host, uint32_t to_device) const;
-  Bell* PeerBell(uint32_t host, uint32_t device);  // needs mutex_
-  Result<std::unique_ptr<OutLane>> MakeRing(const Key& key, Bell* bell);
-  Result<std::unique_ptr<OutLane>> MakeMessages(const Key& key);
+  Bell* PeerBell(uint32_t host, uint32_t device) PW_REQUIRES(mutex_);
+  Result<std::unique_ptr<OutLane>> MakeRing(const Key& key, Bell* bell) PW_REQUIRES(mutex_);
+  Result<std::unique_ptr<OutLane>> MakeMessages(const Key& key) PW_REQUIRES(mutex_);
   Status Send(uint32_t host, transport::Frames frames);
   Status OnMessage(std::string_view peer, const wire::Head& head, transport::Frames& frames);
   Status Handle(std::string_view peer, const wire::Head& head, transport::Frames& frames);
@@ -90,18 +91,18 @@ class Lanes : public std::enable_shared_from_this<Lanes> {
   Home* bells_ = nullptr;
 
   mutable std::mutex mutex_;
-  // Guarded by mutex_:
-  dataplane::DataPlane* data_;
-  std::map<uint32_t, Peer> peers_;
-  std::deque<std::pair<std::string, transport::Frames>> early_;  // from hosts that SetHost has not named yet
+  dataplane::DataPlane* data_ PW_GUARDED_BY(mutex_);
+  std::map<uint32_t, Peer> peers_ PW_GUARDED_BY(mutex_);
+  // From hosts that SetHost has not named yet.
+  std::deque<std::pair<std::string, transport::Frames>> early_ PW_GUARDED_BY(mutex_);
   struct Early {
     size_t messages = 0;
     uint64_t bytes = 0;
   };
-  std::map<std::string, Early, std::less<>> early_of_;  // what each of them has in early_
-  std::map<Key, std::unique_ptr<OutLane>> out_;
-  std::map<Key, std::unique_ptr<InLane>> in_;
-  uint64_t ring_bytes_ = 0;
+  std::map<std::string, Early, std::less<>> early_of_ PW_GUARDED_BY(mutex_);  // what each of them has in early_
+  std::map<Key, std::unique_ptr<OutLane>> out_ PW_GUARDED_BY(mutex_);
+  std::map<Key, std::unique_ptr<InLane>> in_ PW_GUARDED_BY(mutex_);
+  uint64_t ring_bytes_ PW_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace pathways::collective

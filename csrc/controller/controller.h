@@ -112,7 +112,6 @@ class Controller : private transport::SocketHandler {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Guarded by mutex_:
   const std::unique_ptr<Core> core_ PW_GUARDED_BY(mutex_);
   std::unique_ptr<Journal> journal_ PW_GUARDED_BY(mutex_);  // null: there is no standby
   std::string lost_standby_ PW_GUARDED_BY(mutex_);          // why, to be logged

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "csrc/base/thread_annotations.h"
 #include "csrc/kernels/onednn_api.h"
 
 namespace pathways::kernels {
@@ -326,7 +327,8 @@ Result<std::shared_ptr<const Kernel>> MakeEncoded(std::span<const int64_t> encod
 
 Result<std::shared_ptr<const Kernel>> KernelFor(std::span<const int64_t> encoded, int64_t threads) {
   static std::mutex mutex;
-  static auto* kernels = new std::unordered_map<std::string, std::shared_ptr<const Kernel>>;
+  static auto* const kernels PW_PT_GUARDED_BY(mutex) =
+      new std::unordered_map<std::string, std::shared_ptr<const Kernel>>;
   std::string key(reinterpret_cast<const char*>(encoded.data()), encoded.size_bytes());
   key.append(reinterpret_cast<const char*>(&threads), sizeof threads);
   {

@@ -11,6 +11,8 @@
 
 #include "csrc_generated/pjrt_abi_check.h"
 
+#include "csrc/base/thread_annotations.h"
+
 namespace pathways::pjrt {
 namespace {
 
@@ -18,7 +20,7 @@ namespace {
 // own threads still do.
 struct Registry {
   std::mutex mutex;
-  std::map<const PJRT_Api*, std::shared_ptr<Api>> by_table;  // protected by mutex
+  std::map<const PJRT_Api*, std::shared_ptr<Api>> by_table PW_GUARDED_BY(mutex);
 };
 
 Registry& GlobalRegistry() {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "csrc/base/thread_annotations.h"
 #include "csrc/hlo/collective_instruction.h"
 #include "csrc/hlo/use_kernels.h"
 #include "csrc/pjrt/collective_calls.h"
@@ -63,7 +64,7 @@ Status RegisterCustomCalls(const Api& api, std::string_view platform) {
   if (base == nullptr || base->struct_size < PjrtStructSize<PJRT_FFI_Extension>::value) return OkStatus();
   const auto* extension = reinterpret_cast<const PJRT_FFI_Extension*>(base);
   static std::mutex mutex;
-  static const PJRT_Api* registered = nullptr;  // guarded by mutex; a process loads one plugin
+  static const PJRT_Api* registered PW_GUARDED_BY(mutex) = nullptr;  // a process loads one plugin
   const std::lock_guard lock(mutex);
   if (registered == api.table()) return OkStatus();
   for (const auto& [name, handler] : {std::pair(kWait, &Wait), std::pair(hlo::kCollectiveCall, &ServeCollectiveCall),

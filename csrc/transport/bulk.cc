@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/thread_annotations.h"
+
 namespace pathways::transport {
 namespace {
 
@@ -106,25 +108,24 @@ struct BulkSender::Core : std::enable_shared_from_this<BulkSender::Core> {
     if (schedule) schedule();
   }
 
-  // All of these need the lock.
-  void CollectDue(const TransferPtr& transfer, Finished* finished) {
+  void CollectDue(const TransferPtr& transfer, Finished* finished) PW_REQUIRES(mutex) {
     if (!transfer->is_due()) return;
     finished->calls.emplace_back(std::exchange(transfer->done, nullptr), transfer->status);
     open.erase(transfer);
   }
-  void End(const TransferPtr& transfer, const Status& status, Finished* finished) {
+  void End(const TransferPtr& transfer, const Status& status, Finished* finished) PW_REQUIRES(mutex) {
     if (transfer->ended) return;
     transfer->ended = true;
     transfer->status = status;
     CollectDue(transfer, finished);
   }
   // Ends it when nothing of it can be asked for again.
-  void EndIfTaken(const TransferPtr& transfer, Finished* finished) {
+  void EndIfTaken(const TransferPtr& transfer, Finished* finished) PW_REQUIRES(mutex) {
     if (transfer->has_more() || transfer->copying) return;
     if (transfer->in_flight == 0 || transfer->source.size() <= options.inline_bytes)
       End(transfer, OkStatus(), finished);
   }
-  void Queue(const TransferPtr& transfer) {
+  void Queue(const TransferPtr& transfer) PW_REQUIRES(mutex) {
     if (transfer->queued || transfer->copying || !transfer->may_go_on()) return;
     if (transfer->in_flight >= options.window_per_transfer) return;
     transfer->queued = true;
@@ -135,13 +136,13 @@ struct BulkSender::Core : std::enable_shared_from_this<BulkSender::Core> {
   bool HasRoom(const BulkPeer& window) const {
     return HasRoomInline(window) && window.shared_bytes < options.shared_bytes_per_peer;
   }
-  void List(const std::shared_ptr<BulkPeer>& window) {
+  void List(const std::shared_ptr<BulkPeer>& window) PW_REQUIRES(mutex) {
     if (window->listed || window->ready.empty() || !HasRoom(*window)) return;
     window->listed = true;
     ready.push_back(window);
   }
   // One piece for each peer in turn, so that it costs a peer nothing how many transfers another one has.
-  TransferPtr NextReady() {
+  TransferPtr NextReady() PW_REQUIRES(mutex) {
     while (!ready.empty()) {
       const std::shared_ptr<BulkPeer> window = std::move(ready.front());
       ready.pop_front();
@@ -162,14 +163,14 @@ struct BulkSender::Core : std::enable_shared_from_this<BulkSender::Core> {
     }
     return nullptr;
   }
-  std::shared_ptr<BulkPeer> WindowOf(const std::string& peer) {
+  std::shared_ptr<BulkPeer> WindowOf(const std::string& peer) PW_REQUIRES(mutex) {
     std::shared_ptr<BulkPeer>& window = windows[peer];
     if (window == nullptr) window = std::make_shared<BulkPeer>();
     return window;
   }
 
   // A transfer that waits and its window hold each other.
-  void ForgetWindow(std::unordered_map<std::string, std::shared_ptr<BulkPeer>>::iterator at) {
+  void ForgetWindow(std::unordered_map<std::string, std::shared_ptr<BulkPeer>>::iterator at) PW_REQUIRES(mutex) {
     if (at == windows.end()) return;
     at->second->ready.clear();
     windows.erase(at);
@@ -179,30 +180,30 @@ struct BulkSender::Core : std::enable_shared_from_this<BulkSender::Core> {
   Frame MakeFrame(const TransferPtr& transfer, uint64_t offset, uint64_t size);
   void Unborrow(const TransferPtr& transfer);
   void GiveBack(const std::vector<ShmChunk>& chunks);
-  std::optional<ShmChunk> TakeBack(std::unordered_map<uint64_t, InFlight>::iterator at);
+  std::optional<ShmChunk> TakeBack(std::unordered_map<uint64_t, InFlight>::iterator at) PW_REQUIRES(mutex);
 
   const BulkSenderOptions options;
   BulkEmitter* const emitter;
 
   std::mutex schedule_mutex;
-  std::function<void()> schedule;  // guarded by schedule_mutex; empty once the sender is gone
+  std::function<void()> schedule PW_GUARDED_BY(schedule_mutex);  // empty once the sender is gone
 
   SegmentPool pool;
 
   std::mutex mutex;
   std::condition_variable unborrowed;
-  // Guarded by mutex:
-  std::unordered_set<TransferPtr> open;            // not yet done
-  std::deque<std::shared_ptr<BulkPeer>> ready;     // peers with something to emit and room in their windows, in turn
-  std::vector<std::shared_ptr<BulkPeer>> starved;  // as those in `ready`, once a chunk comes back
-  std::unordered_map<std::string, std::shared_ptr<BulkPeer>> windows;
-  std::unordered_map<uint64_t, InFlight> in_flight;  // by ticket
-  std::vector<TransferPtr> due;                      // became due on libzmq's thread
-  uint64_t next_ticket = 1;
-  size_t borrowed = 0;
+  std::unordered_set<TransferPtr> open PW_GUARDED_BY(mutex);  // not yet done
+  // Peers with something to emit and room in their windows, in turn; and the same, once a chunk comes back.
+  std::deque<std::shared_ptr<BulkPeer>> ready PW_GUARDED_BY(mutex);
+  std::vector<std::shared_ptr<BulkPeer>> starved PW_GUARDED_BY(mutex);
+  std::unordered_map<std::string, std::shared_ptr<BulkPeer>> windows PW_GUARDED_BY(mutex);
+  std::unordered_map<uint64_t, InFlight> in_flight PW_GUARDED_BY(mutex);  // by ticket
+  std::vector<TransferPtr> due PW_GUARDED_BY(mutex);                      // became due on libzmq's thread
+  uint64_t next_ticket PW_GUARDED_BY(mutex) = 1;
+  size_t borrowed PW_GUARDED_BY(mutex) = 0;
   std::atomic<uint64_t> chunks_given_back{1};  // how often, plus one; changed under mutex
-  bool pumping = false;
-  bool closed = false;
+  bool pumping PW_GUARDED_BY(mutex) = false;
+  bool closed PW_GUARDED_BY(mutex) = false;
 };
 
 // Copies and emits the next piece; the caller has set `copying`, so that nobody else touches the transfer's progress.
@@ -352,12 +353,12 @@ BulkSender::~BulkSender() {
     core_->schedule = nullptr;
   }
   Core::Finished finished;
-  std::unique_lock lock(core_->mutex);
+  UniqueLock lock(core_->mutex);
   const auto open = core_->open;
   for (const auto& transfer : open) {
     core_->End(transfer, Cancelled("the sender of bulk data was shut down"), &finished);
   }
-  core_->unborrowed.wait_for(lock, kBorrowedWait, [this] { return core_->borrowed == 0; });
+  core_->unborrowed.wait_for(lock, kBorrowedWait, [this]() PW_REQUIRES(core_->mutex) { return core_->borrowed == 0; });
   core_->closed = true;
   for (const auto& transfer : open) core_->CollectDue(transfer, &finished);
   core_->ready.clear();

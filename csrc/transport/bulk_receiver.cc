@@ -4,6 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "csrc/base/thread_annotations.h"
 #include "csrc/transport/bulk.h"
 
 namespace pathways::transport {
@@ -15,8 +16,7 @@ struct BulkReceiver::Core {
   BulkSink* const sink;
   SegmentMap segments;
   std::mutex mutex;
-  // Guarded by mutex:
-  std::unordered_map<std::string, std::unordered_set<std::string>> segments_of;  // by peer
+  std::unordered_map<std::string, std::unordered_set<std::string>> segments_of PW_GUARDED_BY(mutex);  // by peer
 };
 
 struct BulkLease::State {

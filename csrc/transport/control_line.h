@@ -74,7 +74,6 @@ class ControlLine : private SocketHandler {
   const std::string secret_;
 
   std::mutex mutex_;
-  // Guarded by mutex_:
   Line line_ PW_GUARDED_BY(mutex_);
   std::string hello_ PW_GUARDED_BY(mutex_);  // empty before Join
   bool welcomed_ PW_GUARDED_BY(mutex_) = false;

@@ -13,6 +13,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "csrc/base/thread_annotations.h"
 #include "csrc/transport/reactor.h"
 #include "csrc/transport/socket.h"
 
@@ -27,8 +28,8 @@ class Admission final : public SocketHandler {
   // The server of the current context (a forked child needs its own).
   static Result<Admission*> Get() {
     static std::mutex mutex;
-    static Admission* current = nullptr;  // leaked: it serves as long as sockets may exist
-    static void* context_of_current = nullptr;
+    static Admission* current PW_GUARDED_BY(mutex) = nullptr;  // leaked: it serves as long as sockets may exist
+    static void* context_of_current PW_GUARDED_BY(mutex) = nullptr;
     PW_ASSIGN_OR_RETURN(void* context, ZmqContext());
     std::lock_guard lock(mutex);
     if (current == nullptr || context_of_current != context) {
@@ -96,8 +97,7 @@ class Admission final : public SocketHandler {
   std::shared_ptr<Socket> socket_;
   std::unique_ptr<Reactor> reactor_;
   std::mutex mutex_;
-  // Guarded by mutex_:
-  std::unordered_map<std::string, Roles> allowed_;  // by domain
+  std::unordered_map<std::string, Roles> allowed_ PW_GUARDED_BY(mutex_);  // by domain
 };
 
 }  // namespace

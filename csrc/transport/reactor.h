@@ -105,7 +105,6 @@ class Reactor {
   std::atomic<bool> stopping_{false};
 
   std::mutex mutex_;
-  // Guarded by mutex_:
   std::vector<Task> tasks_ PW_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Entry>> poked_ PW_GUARDED_BY(mutex_);
   std::multimap<Clock::time_point, Timer> timers_ PW_GUARDED_BY(mutex_);

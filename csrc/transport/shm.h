@@ -93,7 +93,6 @@ class SegmentPool {
 
   SegmentPoolOptions options_;
   mutable std::mutex mutex_;
-  // Guarded by mutex_:
   std::vector<std::unique_ptr<Segment>> segments_ PW_GUARDED_BY(mutex_);
   std::vector<ShmChunk> free_ PW_GUARDED_BY(mutex_);  // used as a stack
   size_t in_use_ PW_GUARDED_BY(mutex_) = 0;
@@ -142,7 +141,6 @@ class SegmentMap {
   const std::string cluster_;
   const std::shared_ptr<Pinner> pinner_;
   mutable std::mutex mutex_;
-  // Guarded by mutex_:
   std::unordered_map<std::string, std::shared_ptr<const SegmentMapping>> mappings_ PW_GUARDED_BY(mutex_);
 };
 

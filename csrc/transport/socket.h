@@ -119,7 +119,6 @@ class Socket {
   int fd_ = -1;
 
   std::mutex mutex_;
-  // Guarded by mutex_:
   void* socket_ PW_GUARDED_BY(mutex_) = nullptr;
   SocketEndpoints endpoints_ PW_GUARDED_BY(mutex_);
   std::shared_ptr<Waker> waker_ PW_GUARDED_BY(mutex_);

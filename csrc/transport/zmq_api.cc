@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "csrc/base/thread_annotations.h"
+
 namespace pathways::transport {
 namespace {
 
@@ -17,8 +19,7 @@ constexpr int kMaxSockets = 16384;
 
 struct Library {
   std::mutex mutex;
-  // Guarded by mutex:
-  std::string path;
+  std::string path PW_GUARDED_BY(mutex);
   // Written once under mutex, then read freely:
   ZmqApi api{};
   std::atomic<bool> loaded{false};

@@ -88,8 +88,8 @@ class Compiler {
   std::optional<std::string> kernels_;  // the thread's; nothing once it is known not to serve
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Item> queue_ PW_GUARDED_BY(mutex_);  // guarded by mutex_
-  bool stopping_ PW_GUARDED_BY(mutex_) = false;   // guarded by mutex_
+  std::deque<Item> queue_ PW_GUARDED_BY(mutex_);
+  bool stopping_ PW_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

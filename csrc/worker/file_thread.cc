@@ -33,8 +33,8 @@ bool FileThread::Stop(std::optional<std::chrono::seconds> timeout) {
   shared_->changed.notify_all();
   if (!thread_.joinable()) return true;
   if (timeout) {
-    std::unique_lock lock(shared_->mutex);
-    if (!shared_->changed.wait_for(lock, *timeout, [&] { return shared_->ended; })) {
+    UniqueLock lock(shared_->mutex);
+    if (!shared_->changed.wait_for(lock, *timeout, [&]() PW_REQUIRES(shared_->mutex) { return shared_->ended; })) {
       thread_.detach();
       return false;
     }
@@ -44,9 +44,9 @@ bool FileThread::Stop(std::optional<std::chrono::seconds> timeout) {
 }
 
 void FileThread::Loop(Shared& shared) {
-  std::unique_lock lock(shared.mutex);
+  UniqueLock lock(shared.mutex);
   for (;;) {
-    shared.changed.wait(lock, [&] { return shared.stopping || !shared.queue.empty(); });
+    shared.changed.wait(lock, [&]() PW_REQUIRES(shared.mutex) { return shared.stopping || !shared.queue.empty(); });
     if (shared.stopping) {
       shared.ended = true;
       shared.changed.notify_all();
@@ -64,8 +64,8 @@ void FileThread::Loop(Shared& shared) {
 Result<std::shared_ptr<HostMemory>> FileThread::Borrow(size_t size, bool zeroed, uint64_t limit,
                                                        std::chrono::seconds timeout) {
   {
-    std::unique_lock lock(shared_->mutex);
-    const bool free = shared_->changed.wait_for(lock, timeout, [&] {
+    UniqueLock lock(shared_->mutex);
+    const bool free = shared_->changed.wait_for(lock, timeout, [&]() PW_REQUIRES(shared_->mutex) {
       return shared_->stopping || shared_->borrowed == 0 || shared_->borrowed + size <= limit;
     });
     if (shared_->stopping) return Cancelled("the worker stops");

@@ -16,6 +16,7 @@
 
 #include "csrc/base/host_memory.h"
 #include "csrc/base/status.h"
+#include "csrc/base/thread_annotations.h"
 
 namespace pathways::worker {
 
@@ -41,11 +42,11 @@ class FileThread {
   struct Shared {
     std::mutex mutex;
     std::condition_variable changed;
-    std::deque<std::function<void()>> queue;  // guarded by mutex, as all
-    uint64_t borrowed = 0;
-    uint64_t copied = 0;
-    bool stopping = false;
-    bool ended = false;
+    std::deque<std::function<void()>> queue PW_GUARDED_BY(mutex);
+    uint64_t borrowed PW_GUARDED_BY(mutex) = 0;
+    uint64_t copied PW_GUARDED_BY(mutex) = 0;
+    bool stopping PW_GUARDED_BY(mutex) = false;
+    bool ended PW_GUARDED_BY(mutex) = false;
   };
   // Memory that is counted in `account`, where it is entered, until it is gone.
   Result<std::shared_ptr<HostMemory>> Counted(size_t size, bool zeroed, uint64_t Shared::* account);

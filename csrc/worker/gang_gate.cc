@@ -3,6 +3,8 @@
 #include <deque>
 #include <mutex>
 
+#include "csrc/base/thread_annotations.h"
+
 namespace pathways::worker {
 
 struct GangGate::Entry {
@@ -18,10 +20,9 @@ struct GangGate::Lane {
   int device = 0;
   GangTurns* turns = nullptr;
   std::mutex mutex;
-  // Guarded by mutex:
-  std::deque<std::shared_ptr<Entry>> waiting;  // its front has its turn
+  std::deque<std::shared_ptr<Entry>> waiting PW_GUARDED_BY(mutex);  // its front has its turn
   // Not to be destroyed on the plugin's threads.
-  std::vector<std::shared_ptr<pjrt::AsyncBuffer>> spent;
+  std::vector<std::shared_ptr<pjrt::AsyncBuffer>> spent PW_GUARDED_BY(mutex);
 };
 
 GangGate::GangGate(std::shared_ptr<pjrt::Client> client, GangTurns* turns) : client_(std::move(client)) {

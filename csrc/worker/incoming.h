@@ -151,8 +151,7 @@ class Incoming : public dataplane::DataSink {
   std::unordered_map<std::string, uint64_t> sessions_;  // the latest of each caller
 
   mutable std::mutex mutex_;
-  std::unordered_map<uint32_t, uint64_t> gone_
-      PW_GUARDED_BY(mutex_);  // clients and their latest sessions; guarded by mutex_
+  std::unordered_map<uint32_t, uint64_t> gone_ PW_GUARDED_BY(mutex_);  // clients and their latest sessions
 };
 
 }  // namespace pathways::worker

@@ -61,7 +61,6 @@ class IslandLink : public pjrt::KeyValueStore, private transport::SocketHandler 
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Guarded by mutex_:
   uint64_t next_request_ PW_GUARDED_BY(mutex_) = 1;
   std::map<uint64_t, std::optional<wire::IslandAnswer>> asked_ PW_GUARDED_BY(mutex_);  // by request
   Status failure_ PW_GUARDED_BY(mutex_);

@@ -108,8 +108,8 @@ class Pipeline {
   Status broken_;
 
   std::mutex mutex_;
-  std::vector<std::pair<uint32_t, Request>> asked_ PW_GUARDED_BY(mutex_);  // guarded by mutex_
-  bool closing_ PW_GUARDED_BY(mutex_) = false;                             // guarded by mutex_
+  std::vector<std::pair<uint32_t, Request>> asked_ PW_GUARDED_BY(mutex_);
+  bool closing_ PW_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace pathways::worker
