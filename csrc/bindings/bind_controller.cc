@@ -5,6 +5,7 @@
 #include <random>
 
 #include "csrc/base/log.h"
+#include "csrc/base/thread_annotations.h"
 #include "csrc/bindings/bindings.h"
 #include "csrc_generated/version.h"
 
@@ -13,13 +14,14 @@ namespace py = pybind11;
 namespace pathways::bindings {
 namespace {
 
-std::mutex& EmbeddedMutex() {
-  static auto* mutex = new std::mutex;
-  return *mutex;
-}
-std::shared_ptr<controller::Controller>& EmbeddedSlot() {
-  static auto* slot = new std::shared_ptr<controller::Controller>;
-  return *slot;
+struct Embedded {
+  std::mutex mutex;
+  std::shared_ptr<controller::Controller> controller PW_GUARDED_BY(mutex);  // null: there is none
+};
+
+Embedded& TheEmbedded() {
+  static auto* const embedded = new Embedded;
+  return *embedded;
 }
 
 std::string RandomName() {
@@ -80,13 +82,14 @@ controller::ControllerOptions OptionsOf(const py::dict& options) {
 PyController MakeController(const py::dict& options) {
   controller::ControllerOptions controller_options = OptionsOf(options);
   const bool embedded = Option<bool>(options, "embedded", true);
-  std::lock_guard lock(EmbeddedMutex());
-  if (embedded && EmbeddedSlot()) {
+  Embedded& slot = TheEmbedded();
+  std::lock_guard lock(slot.mutex);
+  if (embedded && slot.controller) {
     Raise(Status(Code::kAlreadyExists, "this process already has an embedded controller; close it first"));
   }
   std::shared_ptr<controller::Controller> controller =
       Unwrap(controller::Controller::Start(std::move(controller_options)));
-  if (embedded) EmbeddedSlot() = controller;
+  if (embedded) slot.controller = controller;
   return {controller};
 }
 
@@ -153,8 +156,9 @@ void WaitForHosts(PyController& self, uint32_t count, double timeout_s) {
 
 void Close(PyController& self, const std::string& reason) {
   {
-    std::lock_guard lock(EmbeddedMutex());
-    if (EmbeddedSlot() == self.controller) EmbeddedSlot().reset();
+    Embedded& slot = TheEmbedded();
+    std::lock_guard lock(slot.mutex);
+    if (slot.controller == self.controller) slot.controller.reset();
   }
   py::gil_scoped_release release;
   self.controller->Close(reason);
@@ -163,8 +167,9 @@ void Close(PyController& self, const std::string& reason) {
 }  // namespace
 
 std::shared_ptr<controller::Controller> EmbeddedController() {
-  std::lock_guard lock(EmbeddedMutex());
-  return EmbeddedSlot();
+  Embedded& slot = TheEmbedded();
+  std::lock_guard lock(slot.mutex);
+  return slot.controller;
 }
 
 Result<std::unique_ptr<client::Link>> OpenEmbeddedLink(client::Link::Sink sink) {

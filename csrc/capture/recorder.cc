@@ -4,12 +4,14 @@
 #include <mutex>
 #include <utility>
 
+#include "csrc/base/thread_annotations.h"
+
 namespace pathways::capture {
 namespace {
 
 struct List {
   std::mutex mutex;
-  Recording events;  // guarded by mutex
+  Recording events PW_GUARDED_BY(mutex);
 };
 
 List& TheList() {

@@ -1,20 +1,16 @@
 #include "csrc/capture/resident.h"
 
-#include <mutex>
 #include <string>
 #include <utility>
 
 #include "csrc/values/client.h"
 
 namespace pathways::capture {
-namespace {
 
-std::mutex& Lock() {
+std::mutex& Residents::Lock() {
   static std::mutex* const mutex = new std::mutex;  // leaked: cells may be destroyed after static destructors
   return *mutex;
 }
-
-}  // namespace
 
 Port Port::Of(const values::Value& value) {
   return {value.device(), value.array_type(), value.tiling(), value.device_list()};

@@ -18,11 +18,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/base/thread_annotations.h"
 #include "csrc/client/session.h"
 #include "csrc/values/buffer.h"
 #include "csrc/values/value.h"
@@ -94,7 +96,7 @@ class Residents final : public values::CellHome, public std::enable_shared_from_
   // CellHome:
   void CheckOut(size_t place) override;
   void CellChanged(size_t place) override;
-  void CellLeft(size_t place) override;
+  void CellLeft(size_t place) PW_REQUIRES(Lock()) override;
 
  private:
   struct Slot {
@@ -105,22 +107,23 @@ class Residents final : public values::CellHome, public std::enable_shared_from_
     bool changed = false;  // listed in changed_
   };
 
-  void CheckOutLocked(Slot& slot, size_t place);
-  void MarkLocked(size_t place);
-  void ReleaseLocked();
-  void FailLocked(const Status& status);
+  // That of all residents.
+  static std::mutex& Lock();
+  void CheckOutLocked(Slot& slot, size_t place) PW_REQUIRES(Lock());
+  void MarkLocked(size_t place) PW_REQUIRES(Lock());
+  void ReleaseLocked() PW_REQUIRES(Lock());
+  void FailLocked(const Status& status) PW_REQUIRES(Lock());
   // The value of a place; null if its cell has none.
-  values::ValuePtr ValueLocked(size_t place);
-  void SettleLocked(size_t place, uint64_t buffer, const values::Value* before);
+  values::ValuePtr ValueLocked(size_t place) PW_REQUIRES(Lock());
+  void SettleLocked(size_t place, uint64_t buffer, const values::Value* before) PW_REQUIRES(Lock());
 
   const std::shared_ptr<values::ClientState> client_;
   const std::shared_ptr<client::Program> program_;
   std::vector<uint32_t> argument_places_, result_places_, other_results_;
-  // Guarded by the lock of all residents:
-  std::vector<Slot> slots_;
-  std::vector<size_t> changed_;  // places that the next run has to name
-  uint64_t last_run_ = 0;
-  std::shared_ptr<Event> done_;  // of that run
+  std::vector<Slot> slots_ PW_GUARDED_BY(Lock());
+  std::vector<size_t> changed_ PW_GUARDED_BY(Lock());  // places that the next run has to name
+  uint64_t last_run_ PW_GUARDED_BY(Lock()) = 0;
+  std::shared_ptr<Event> done_ PW_GUARDED_BY(Lock());  // of that run
 };
 
 }  // namespace pathways::capture

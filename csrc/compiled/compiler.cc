@@ -248,8 +248,11 @@ Result<std::shared_ptr<Program>> Compiler::Compile(std::string_view code, std::s
   }
   program->key = key;
   if (!client_->is_logical()) {  // else it is registered where it first executes: there may be a slice
-    PW_ASSIGN_OR_RETURN(program->registered, code_.RegisterOnce(client_->session(), key, spec, program.get()));
-    spec.outputs = program->registered->spec().outputs;
+    PW_ASSIGN_OR_RETURN(std::shared_ptr<client::Function> registered,
+                        code_.RegisterOnce(client_->session(), key, spec, program.get()));
+    spec.outputs = registered->spec().outputs;
+    std::lock_guard lock(program->mutex);
+    program->registered = std::move(registered);
   }
   for (const TensorType& type : spec.outputs)
     program->results.push_back(std::make_shared<const values::ArrayType>(type));

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/base/thread_annotations.h"
 #include "csrc/hlo/numbers.h"
 
 namespace pathways::compiled {
@@ -68,14 +69,12 @@ class ModuleFamilies {
     bool given_up = false;
   };
 
-  // Both need mutex_.
-  Family* Find(const std::string& name);
+  Family* Find(const std::string& name) PW_REQUIRES(mutex_);
   static Computation* Find(Family& family, const std::string& module);
 
   std::mutex mutex_;
-  // Guarded by mutex_:
-  std::list<Family> families_;  // the one met last first
-  std::unordered_map<std::string, std::list<Family>::iterator> by_name_;
+  std::list<Family> families_ PW_GUARDED_BY(mutex_);  // the one met last first
+  std::unordered_map<std::string, std::list<Family>::iterator> by_name_ PW_GUARDED_BY(mutex_);
 };
 
 }  // namespace pathways::compiled

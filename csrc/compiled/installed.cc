@@ -5,6 +5,8 @@
 #include <mutex>
 #include <utility>
 
+#include "csrc/base/thread_annotations.h"
+
 namespace pathways::compiled {
 namespace {
 
@@ -23,7 +25,7 @@ class Installed {
 
  private:
   std::mutex mutex_;
-  std::shared_ptr<const Function> function_;  // guarded by mutex_
+  std::shared_ptr<const Function> function_ PW_GUARDED_BY(mutex_);
 };
 
 // Leaked: computations may be compiled during shutdown.

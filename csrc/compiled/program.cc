@@ -78,7 +78,7 @@ Result<std::vector<values::ValuePtr>> ScalarArguments::On(const std::shared_ptr<
 Result<client::QueryAnswer> Program::AskOfCompiled(wire::QueryKind kind) const {
   const std::shared_ptr<client::Session> session = client()->session();
   {
-    std::unique_lock lock(mutex);
+    UniqueLock lock(mutex);
     if (!for_slices.empty() && for_slices.front()->function->session() == session) {
       const std::shared_ptr<const SliceProgram> sliced = for_slices.front();
       lock.unlock();
@@ -140,8 +140,8 @@ void Program::HoldsCode() const {
 }
 
 bool Program::GiveUpCode() const {
-  std::unique_lock lock(mutex, std::try_to_lock);
-  if (!lock.owns_lock()) return false;
+  if (!mutex.try_lock()) return false;
+  std::lock_guard lock(mutex, std::adopt_lock);
   is_listed = false;
   registered.reset();
   for_slices.clear();

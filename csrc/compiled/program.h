@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/base/thread_annotations.h"
 #include "csrc/client/session.h"
 #include "csrc/compiled/code_room.h"
 #include "csrc/compiled/compiler.h"
@@ -51,7 +52,7 @@ class ScalarArguments {
  private:
   std::vector<hlo::ModuleNumber> numbers_;
   mutable std::mutex mutex_;
-  mutable std::vector<values::ValuePtr> uploaded_;  // guarded by mutex_; for the device that asked last
+  mutable std::vector<values::ValuePtr> uploaded_ PW_GUARDED_BY(mutex_);  // for the device that asked last
 };
 
 struct Program final : CodeHolder, std::enable_shared_from_this<Program> {
@@ -93,12 +94,14 @@ struct Program final : CodeHolder, std::enable_shared_from_this<Program> {
   std::vector<size_t> parameter_memory_kind_sizes;
 
   mutable std::mutex mutex;
-  // Guarded by mutex, filled on first use:
-  mutable std::optional<client::QueryAnswer> optimized;
-  mutable std::unique_ptr<values::NamedValueList> costs;
-  mutable std::shared_ptr<client::Function> registered;  // in the cluster that the client was attached to last
-  mutable std::vector<std::shared_ptr<const SliceProgram>> for_slices;  // the last used one first
-  mutable bool is_listed = false;                                       // in the compiler's CodeRoom
+  // Filled on first use:
+  mutable std::optional<client::QueryAnswer> optimized PW_GUARDED_BY(mutex);
+  mutable std::unique_ptr<values::NamedValueList> costs PW_GUARDED_BY(mutex);
+  // In the cluster that the client was attached to last.
+  mutable std::shared_ptr<client::Function> registered PW_GUARDED_BY(mutex);
+  // The last used one first.
+  mutable std::vector<std::shared_ptr<const SliceProgram>> for_slices PW_GUARDED_BY(mutex);
+  mutable bool is_listed PW_GUARDED_BY(mutex) = false;  // in the compiler's CodeRoom
 
   const std::shared_ptr<values::ClientState>& client() const { return compiler->client(); }
   const std::string& name() const { return spec.name; }
@@ -110,8 +113,8 @@ struct Program final : CodeHolder, std::enable_shared_from_this<Program> {
   // how the results lie.
   Result<std::shared_ptr<const SliceProgram>> ForSlice(const values::DeviceListPtr& on,
                                                        std::span<const values::ValuePtr> arguments) const;
-  // Hosts have compiled something for it, as long as it holds that. With the mutex.
-  void HoldsCode() const;
+  // Hosts have compiled something for it, as long as it holds that.
+  void HoldsCode() const PW_REQUIRES(mutex);
   // CodeHolder: not while it is being registered.
   bool GiveUpCode() const override;
   // As Ask, of what this cluster has compiled it to already. FAILED_PRECONDITION: nothing.

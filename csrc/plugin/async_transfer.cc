@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/thread_annotations.h"
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/error.h"
 #include "csrc/plugin/event.h"
@@ -15,17 +16,20 @@
 #include "csrc/values/host_layout.h"
 
 struct PJRT_AsyncHostToDeviceTransferManager {
-  struct Slot {
-    pathways::values::ValuePtr value;
+  struct State {
     bool retrieved = false;
     bool finished = false;  // filled, or failed
   };
+  PJRT_AsyncHostToDeviceTransferManager(std::shared_ptr<pathways::values::ClientState> of, PJRT_Device* on,
+                                        std::vector<pathways::values::ValuePtr> to_fill)
+      : client(std::move(of)), device(on), values(std::move(to_fill)), states(values.size()) {}
   ~PJRT_AsyncHostToDeviceTransferManager();
 
-  std::shared_ptr<pathways::values::ClientState> client;
-  PJRT_Device* device = nullptr;
+  const std::shared_ptr<pathways::values::ClientState> client;
+  PJRT_Device* const device;
+  const std::vector<pathways::values::ValuePtr> values;
   std::mutex mutex;
-  std::vector<Slot> slots;  // guarded by mutex; its size is constant
+  std::vector<State> states PW_GUARDED_BY(mutex);  // of values
 };
 
 namespace pathways::plugin {
@@ -34,8 +38,8 @@ namespace {
 using Manager = PJRT_AsyncHostToDeviceTransferManager;
 
 Status CheckIndex(const Manager& manager, int index) {
-  if (index >= 0 && static_cast<size_t>(index) < manager.slots.size()) return OkStatus();
-  return InvalidArgument("expected a buffer number below " + std::to_string(manager.slots.size()) + ", got " +
+  if (index >= 0 && static_cast<size_t>(index) < manager.values.size()) return OkStatus();
+  return InvalidArgument("expected a buffer number below " + std::to_string(manager.values.size()) + ", got " +
                          std::to_string(index));
 }
 
@@ -47,11 +51,12 @@ Status Transfer(Manager& manager, int index, const void* data, int64_t offset, i
                            std::to_string(offset));
   }
   std::lock_guard lock(manager.mutex);
-  Manager::Slot& slot = manager.slots[static_cast<size_t>(index)];
-  if (slot.finished) return FailedPrecondition("the buffer has had its last transfer, or an error");
-  PW_RETURN_IF_ERROR(slot.value->shard()->buffer->session()->buffers().Fill(
-      *slot.value->shard(), static_cast<uint64_t>(offset), data, static_cast<uint64_t>(size), last));
-  slot.finished = last;
+  Manager::State& state = manager.states[static_cast<size_t>(index)];
+  if (state.finished) return FailedPrecondition("the buffer has had its last transfer, or an error");
+  const client::Shard& shard = *manager.values[static_cast<size_t>(index)]->shard();
+  PW_RETURN_IF_ERROR(shard.buffer->session()->buffers().Fill(shard, static_cast<uint64_t>(offset), data,
+                                                             static_cast<uint64_t>(size), last));
+  state.finished = last;
   return OkStatus();
 }
 
@@ -59,11 +64,11 @@ Status Transfer(Manager& manager, int index, const void* data, int64_t offset, i
 }  // namespace pathways::plugin
 
 PJRT_AsyncHostToDeviceTransferManager::~PJRT_AsyncHostToDeviceTransferManager() {
-  for (Slot& slot : slots) {
-    if (slot.finished || !slot.retrieved) continue;
+  for (size_t i = 0; i < states.size(); ++i) {
+    if (states[i].finished || !states[i].retrieved) continue;
     // Whoever uses the buffer must not wait for ever; when the host is lost, its users hear that instead.
-    (void)slot.value->shard()->buffer->session()->buffers().Fail(
-        *slot.value->shard(), pathways::Cancelled("its transfer was given up half-way"));
+    const pathways::client::Shard& shard = *values[i]->shard();
+    (void)shard.buffer->session()->buffers().Fail(shard, pathways::Cancelled("its transfer was given up half-way"));
   }
 }
 
@@ -73,9 +78,7 @@ Status Client_CreateBuffersForAsyncHostToDevice(PJRT_Client_CreateBuffersForAsyn
   const std::shared_ptr<values::ClientState>& client = args->client->state;
   PW_ASSIGN_OR_RETURN(PJRT_Device * device, client->devices().Of(nullptr, args->memory));
   if (args->shape_specs == nullptr && args->num_shape_specs > 0) return InvalidArgument("the shapes are null");
-  auto manager = std::make_unique<Manager>();
-  manager->client = client;
-  manager->device = device;
+  std::vector<values::ValuePtr> to_fill;
   const char* at = reinterpret_cast<const char*>(args->shape_specs);
   for (size_t i = 0; i < args->num_shape_specs; ++i) {
     const auto* spec = reinterpret_cast<const PJRT_ShapeSpec*>(at);
@@ -88,9 +91,9 @@ Status Client_CreateBuffersForAsyncHostToDevice(PJRT_Client_CreateBuffersForAsyn
     PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr devices, device->Bound());
     if (devices->size() > 1) return Unimplemented("transfers in pieces go to single devices, and this is a slice");
     PW_ASSIGN_OR_RETURN(client::Shard shard, client->session()->buffers().Declare(devices->front(), type));
-    manager->slots.push_back({std::make_shared<values::Value>(client, device, std::move(shard))});
+    to_fill.push_back(std::make_shared<values::Value>(client, device, std::move(shard)));
   }
-  args->transfer_manager = manager.release();
+  args->transfer_manager = new Manager(client, device, std::move(to_fill));
   return OkStatus();
 }
 
@@ -111,7 +114,7 @@ Status AsyncHostToDeviceTransferManager_TransferLiteral(
     PJRT_AsyncHostToDeviceTransferManager_TransferLiteral_Args* args) {
   Manager& manager = *args->transfer_manager;
   PW_RETURN_IF_ERROR(CheckIndex(manager, args->buffer_index));
-  const TensorType& wanted = manager.slots[static_cast<size_t>(args->buffer_index)].value->type();
+  const TensorType& wanted = manager.values[static_cast<size_t>(args->buffer_index)]->type();
   PW_ASSIGN_OR_RETURN(const TensorType type,
                       values::TypeFromC(args->shape_element_type, args->shape_dims, args->shape_num_dims));
   if (type != wanted) {
@@ -135,10 +138,11 @@ Status AsyncHostToDeviceTransferManager_RetrieveBuffer(
   Manager& manager = *args->transfer_manager;
   PW_RETURN_IF_ERROR(CheckIndex(manager, args->buffer_index));
   std::lock_guard lock(manager.mutex);
-  Manager::Slot& slot = manager.slots[static_cast<size_t>(args->buffer_index)];
-  if (slot.retrieved) return FailedPrecondition("the buffer was retrieved before");
-  slot.retrieved = true;
-  args->buffer_out = new PJRT_Buffer(slot.value);
+  const size_t index = static_cast<size_t>(args->buffer_index);
+  if (std::exchange(manager.states[index].retrieved, true)) {
+    return FailedPrecondition("the buffer was retrieved before");
+  }
+  args->buffer_out = new PJRT_Buffer(manager.values[index]);
   return OkStatus();
 }
 
@@ -148,14 +152,14 @@ Status AsyncHostToDeviceTransferManager_Device(PJRT_AsyncHostToDeviceTransferMan
 }
 
 Status AsyncHostToDeviceTransferManager_BufferCount(PJRT_AsyncHostToDeviceTransferManager_BufferCount_Args* args) {
-  args->buffer_count = args->transfer_manager->slots.size();
+  args->buffer_count = args->transfer_manager->values.size();
   return OkStatus();
 }
 
 Status AsyncHostToDeviceTransferManager_BufferSize(PJRT_AsyncHostToDeviceTransferManager_BufferSize_Args* args) {
   PW_RETURN_IF_ERROR(CheckIndex(*args->transfer_manager, args->buffer_index));
-  args->buffer_size = static_cast<size_t>(
-      args->transfer_manager->slots[static_cast<size_t>(args->buffer_index)].value->type().ByteSize());
+  args->buffer_size =
+      static_cast<size_t>(args->transfer_manager->values[static_cast<size_t>(args->buffer_index)]->type().ByteSize());
   return OkStatus();
 }
 
@@ -166,10 +170,11 @@ Status AsyncHostToDeviceTransferManager_SetBufferError(
   Status error = StatusFromC(args->error_code, args->error_message, args->error_message_size);
   if (error.ok()) error = Status(Code::kUnknown, "the transfer failed");
   std::lock_guard lock(manager.mutex);
-  Manager::Slot& slot = manager.slots[static_cast<size_t>(args->buffer_index)];
-  if (slot.finished) return FailedPrecondition("the buffer has had its last transfer, or an error");
-  PW_RETURN_IF_ERROR(slot.value->shard()->buffer->session()->buffers().Fail(*slot.value->shard(), error));
-  slot.finished = true;
+  Manager::State& state = manager.states[static_cast<size_t>(args->buffer_index)];
+  if (state.finished) return FailedPrecondition("the buffer has had its last transfer, or an error");
+  const client::Shard& shard = *manager.values[static_cast<size_t>(args->buffer_index)]->shard();
+  PW_RETURN_IF_ERROR(shard.buffer->session()->buffers().Fail(shard, error));
+  state.finished = true;
   return OkStatus();
 }
 

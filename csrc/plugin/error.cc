@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "csrc/base/thread_annotations.h"
 #include "csrc/plugin/entry.h"
 
 namespace pathways::plugin {
@@ -51,7 +52,7 @@ constexpr size_t kRememberedErrors = 32;
 
 struct Outgoing {
   std::mutex mutex;
-  std::deque<Status> statuses;  // guarded by mutex; distinct, the newest first
+  std::deque<Status> statuses PW_GUARDED_BY(mutex);  // distinct, the newest first
 };
 
 Outgoing& TheOutgoing() {

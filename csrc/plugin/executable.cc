@@ -132,7 +132,7 @@ Status Executable_SizeOfGeneratedCodeInBytes(PJRT_Executable_SizeOfGeneratedCode
 
 Status Executable_GetCostAnalysis(PJRT_Executable_GetCostAnalysis_Args* args) {
   const compiled::Program& program = *args->executable->program;
-  std::unique_lock lock(program.mutex);
+  UniqueLock lock(program.mutex);
   if (program.costs == nullptr) {
     lock.unlock();
     PW_ASSIGN_OR_RETURN(client::QueryAnswer answer, program.Ask(wire::QueryKind::kCostAnalysis));

@@ -122,7 +122,7 @@ void Cluster::Loop() {
   std::vector<std::function<void()>> tasks;
   for (;;) {
     {
-      std::unique_lock lock(mutex_);
+      UniqueLock lock(mutex_);
       while (inbox_.empty() && tasks_.empty() && !stop_) {
         int64_t due = world_.timeline.next();
         if (world_.fleet.waiting_gangs() > 0) due = std::min(due, next_check_);

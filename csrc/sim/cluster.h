@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/base/thread_annotations.h"
 #include "csrc/controller/controller.h"
 #include "csrc/sim/host.h"
 
@@ -98,12 +99,11 @@ class Cluster {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Guarded by mutex_:
-  std::vector<Message> inbox_;
-  std::vector<std::function<void()>> tasks_;
-  bool sleeping_ = false;
-  bool stop_ = false;
-  bool closed_ = false;
+  std::vector<Message> inbox_ PW_GUARDED_BY(mutex_);
+  std::vector<std::function<void()>> tasks_ PW_GUARDED_BY(mutex_);
+  bool sleeping_ PW_GUARDED_BY(mutex_) = false;
+  bool stop_ PW_GUARDED_BY(mutex_) = false;
+  bool closed_ PW_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "csrc/wire/times_bodies.h"
+
 namespace pathways::sim {
 namespace {
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/base/thread_annotations.h"
 #include "csrc/values/client.h"
 #include "csrc/values/value.h"
 #include "csrc_generated/pjrt_abi.h"
@@ -74,11 +75,11 @@ class BufferCell {
 
  private:
   mutable std::mutex mutex_;
-  // Guarded by mutex_. Without value_ and home_ the cell is empty; without value_ it is resident at home_, with both it
-  // is watched from there.
-  ValuePtr value_;
-  std::shared_ptr<CellHome> home_;
-  size_t place_ = 0;
+  // Without value_ and home_ the cell is empty; without value_ it is resident at home_, with both it is watched from
+  // there.
+  ValuePtr value_ PW_GUARDED_BY(mutex_);
+  std::shared_ptr<CellHome> home_ PW_GUARDED_BY(mutex_);
+  size_t place_ PW_GUARDED_BY(mutex_) = 0;
 };
 
 // FAILED_PRECONDITION when a value that is put into `cell` would be lost: its handle is gone, or has given its value
@@ -95,7 +96,7 @@ class LiveBuffers {
 
  private:
   std::mutex mutex_;
-  PJRT_Buffer* first_ = nullptr;  // guarded by mutex_, as are the links of the buffers
+  PJRT_Buffer* first_ PW_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace pathways::values
@@ -118,6 +119,7 @@ struct PJRT_Buffer {
 
  private:
   friend class pathways::values::LiveBuffers;
+  // Guarded by the mutex of its client's LiveBuffers.
   PJRT_Buffer* before_ = nullptr;
   PJRT_Buffer* after_ = nullptr;
 };

@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "csrc/base/thread_annotations.h"
+
 namespace pathways::values {
 namespace {
 
@@ -28,10 +30,10 @@ class CallbackPool {
 
   void Loop() {
     pthread_setname_np(pthread_self(), "pw-callback");
-    std::unique_lock lock(mutex_);
+    UniqueLock lock(mutex_);
     for (;;) {
       ++idle_;
-      changed_.wait(lock, [this] { return !queue_.empty(); });
+      changed_.wait(lock, [this]() PW_REQUIRES(mutex_) { return !queue_.empty(); });
       --idle_;
       std::function<void()> work = std::move(queue_.front());
       queue_.pop_front();
@@ -44,9 +46,9 @@ class CallbackPool {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> queue_;  // guarded by mutex_
-  size_t idle_ = 0;                          // guarded by mutex_
-  size_t threads_ = 0;                       // guarded by mutex_
+  std::deque<std::function<void()>> queue_ PW_GUARDED_BY(mutex_);
+  size_t idle_ PW_GUARDED_BY(mutex_) = 0;
+  size_t threads_ PW_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/thread_annotations.h"
 #include "csrc/values/buffer.h"
 
 namespace pathways::values {
@@ -67,7 +68,7 @@ namespace {
 
 struct Clients {
   std::mutex mutex;
-  std::vector<std::weak_ptr<ClientState>> states;  // guarded by mutex
+  std::vector<std::weak_ptr<ClientState>> states PW_GUARDED_BY(mutex);
 };
 
 Clients& AllClients() {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/base/thread_annotations.h"
 #include "csrc/client/session.h"
 #include "csrc/values/named_value.h"
 #include "csrc_generated/pjrt_abi.h"
@@ -48,8 +49,8 @@ struct Memory final : PJRT_Memory {
   std::string debug_string;
   std::string to_string;
   std::mutex mutex;
-  // Guarded by mutex: the caller's key -> its value and how to destroy it.
-  std::map<const void*, std::pair<void*, void (*)(void*)>> user_data;
+  // The caller's key -> its value and how to destroy it.
+  std::map<const void*, std::pair<void*, void (*)(void*)>> user_data PW_GUARDED_BY(mutex);
 };
 
 inline constexpr char kMemoryKind[] = "device";

@@ -36,7 +36,7 @@ void Sequencer::Join(std::shared_ptr<GangCall> call) {
 }
 
 void Sequencer::Push(const std::shared_ptr<Item>& item) {
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   held_.fetch_add(1, std::memory_order_acq_rel);
   if (item->call != nullptr) {
     ++calls_;
@@ -49,7 +49,7 @@ void Sequencer::Push(const std::shared_ptr<Item>& item) {
   Release(lock);
 }
 
-void Sequencer::Release(std::unique_lock<std::mutex>& lock) {
+void Sequencer::Release(UniqueLock& lock) {
   if (releasing_) return;  // whoever does looks at the queues once more before it stops
   releasing_ = true;
   while (std::function<void()> work = TakeReady()) {
@@ -63,7 +63,7 @@ void Sequencer::Release(std::unique_lock<std::mutex>& lock) {
 }
 
 bool Sequencer::IsFront(const Item& item) const {
-  return std::all_of(item.devices.begin(), item.devices.end(), [&](uint32_t device) {
+  return std::all_of(item.devices.begin(), item.devices.end(), [&](uint32_t device) PW_REQUIRES(mutex_) {
     auto it = queues_.find(device);
     return it != queues_.end() && !it->second.empty() && it->second.front().get() == &item;
   });
@@ -123,7 +123,7 @@ std::function<void()> Sequencer::TakeGang(const Item& first) {
 }
 
 void Sequencer::Watch() {
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   while (calls_ > 0) {
     // Only calls in front can expire; what is behind one waits for that one.
     Clock::time_point next = Clock::now() + gang_timeout_;

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/base/thread_annotations.h"
 
 namespace pathways::values {
 
@@ -61,23 +62,23 @@ class Sequencer : public std::enable_shared_from_this<Sequencer> {
   };
 
   void Push(const std::shared_ptr<Item>& item);
-  void Release(std::unique_lock<std::mutex>& lock);
+  // Inside it is not checked: the analysis does not follow a lock that another function has made.
+  void Release(UniqueLock& lock) PW_REQUIRES(mutex_) PW_NO_THREAD_SAFETY;
   // The next work that may run, taken off its queues; null when all wait.
-  std::function<void()> TakeReady();
-  std::function<void()> TakeGang(const Item& first);
-  bool IsFront(const Item& item) const;
+  std::function<void()> TakeReady() PW_REQUIRES(mutex_);
+  std::function<void()> TakeGang(const Item& first) PW_REQUIRES(mutex_);
+  bool IsFront(const Item& item) const PW_REQUIRES(mutex_);
   void Watch();
-  std::function<void()> TakeExpired(Clock::time_point now);
+  std::function<void()> TakeExpired(Clock::time_point now) PW_REQUIRES(mutex_);
 
   const std::chrono::milliseconds gang_timeout_;
   std::atomic<size_t> held_{0};  // items pushed and not finished
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Guarded by mutex_:
-  std::map<uint32_t, std::deque<std::shared_ptr<Item>>> queues_;
-  bool releasing_ = false;
-  bool watching_ = false;
-  size_t calls_ = 0;  // gang calls in queues_
+  std::map<uint32_t, std::deque<std::shared_ptr<Item>>> queues_ PW_GUARDED_BY(mutex_);
+  bool releasing_ PW_GUARDED_BY(mutex_) = false;
+  bool watching_ PW_GUARDED_BY(mutex_) = false;
+  size_t calls_ PW_GUARDED_BY(mutex_) = 0;  // gang calls in queues_
 };
 
 }  // namespace pathways::values

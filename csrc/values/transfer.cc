@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "csrc/base/interrupt.h"
+#include "csrc/base/thread_annotations.h"
 #include "csrc/base/waits.h"
 #include "csrc/values/client.h"
 #include "csrc/values/host_layout.h"
@@ -76,11 +77,10 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
  private:
   const std::shared_ptr<Event> done_;
   std::mutex mutex_;
-  // Guarded by mutex_:
-  bool starting_ = false;
-  bool given_up_ = false;
-  uint64_t request_ = 0;
-  std::shared_ptr<client::Session> session_;  // set with request_
+  bool starting_ PW_GUARDED_BY(mutex_) = false;
+  bool given_up_ PW_GUARDED_BY(mutex_) = false;
+  uint64_t request_ PW_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<client::Session> session_ PW_GUARDED_BY(mutex_);  // set with request_
 };
 
 // A fetch of a tensor whose parts lie on several devices: each lands where it belongs, or is put there when it came.
@@ -162,11 +162,10 @@ class Gathering : public std::enable_shared_from_this<Gathering> {
   char* const destination_;
   const std::shared_ptr<Event> done_;
   std::mutex mutex_;
-  // Guarded by mutex_:
-  std::vector<std::shared_ptr<Fetching>> fetches_;
-  size_t left_ = 0;
-  bool given_up_ = false;
-  Status first_error_;
+  std::vector<std::shared_ptr<Fetching>> fetches_ PW_GUARDED_BY(mutex_);
+  size_t left_ PW_GUARDED_BY(mutex_) = 0;
+  bool given_up_ PW_GUARDED_BY(mutex_) = false;
+  Status first_error_ PW_GUARDED_BY(mutex_);
 };
 
 // Fetches all of a value. `watched` is called when the caller's thread is interrupted.
@@ -215,9 +214,8 @@ class Interruptible {
 
  private:
   std::mutex mutex_;
-  // Guarded by mutex_:
-  std::function<void()> give_up_;
-  bool given_up_ = false;
+  std::function<void()> give_up_ PW_GUARDED_BY(mutex_);
+  bool given_up_ PW_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "csrc/base/thread_annotations.h"
 #include "csrc/values/client.h"
 
 namespace pathways::values {
@@ -12,9 +13,8 @@ namespace {
 
 struct Registry {
   std::mutex mutex;
-  // Guarded by mutex:
-  std::unordered_map<uint64_t, std::weak_ptr<Value>> published;
-  std::unordered_multimap<uint64_t, ValuePtr> claimed;
+  std::unordered_map<uint64_t, std::weak_ptr<Value>> published PW_GUARDED_BY(mutex);
+  std::unordered_multimap<uint64_t, ValuePtr> claimed PW_GUARDED_BY(mutex);
 };
 
 Registry& TheRegistry() {
